@@ -4,7 +4,7 @@ python = .venv/bin/python
 
 # Format, types, import direction and the tests of one process: no MPI, no GPU.
 check:
-	scripts/setup
+	scripts/setup --horovod
 	$(python) -m ruff format --check .
 	$(python) -m ruff check .
 	$(python) -m mypy

@@ -47,4 +47,4 @@ def build(
     logits = tf.matmul(inputs, weights)[:, 0]
     loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=features["label"], logits=logits))
     train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
-    return {"loss": loss, "train_op": train_op}
+    return {"loss": loss, "train_op": train_op, "validation_loss": loss, "outputs": {"logit": logits}}

@@ -34,12 +34,14 @@ COUNT_PEAK_ANEW = "5"
 
 @dataclass(frozen=True)
 class Case:
-    """What a run trains: a kind of model, a mode, a number of workers and the rows of its table."""
+    """What a run trains: a kind of model, a mode, a number of workers, the rows of each table, and the number of
+    tables."""
 
     model: str
     comm: str
     workers: int
     rows: int
+    tables: int = 1
 
     @property
     def overrides(self) -> list[str]:
@@ -50,23 +52,28 @@ class Case:
             *(["optimizer=adagrad"] if self.model == "graph" else []),
             f"comm={self.comm}",
             f"cluster.workers={self.workers}",
-            f"data.cardinalities=[{self.rows}]",
+            f"data.cardinalities={[self.rows] * self.tables}",
             "data.validation_examples=0",
             "tracking=off",
         ]
 
     @property
-    def table_bytes(self) -> int:
-        """The size of the table and its slot."""
-        return self.rows * WIDTH * FLOAT_BYTES * COPIES_OF_ROWS
+    def variable_bytes(self) -> int:
+        """The size of one table. Its slot has the same size."""
+        return self.rows * WIDTH * FLOAT_BYTES
+
+    @property
+    def tables_bytes(self) -> int:
+        """The size of all tables and their slots."""
+        return self.tables * self.variable_bytes * COPIES_OF_ROWS
 
     def own_bytes(self, process: str) -> int:
         """The size of the rows and slots that a process keeps."""
         if process.startswith("worker") and self.comm == "sharded":
-            return self.table_bytes // self.workers
+            return self.tables_bytes // self.workers
         if process.startswith("worker") and self.comm in ("mpi", "local"):
-            return self.table_bytes
-        return self.table_bytes if process.startswith("server") else 0
+            return self.tables_bytes
+        return self.tables_bytes if process.startswith("server") else 0
 
 
 @dataclass(frozen=True)
@@ -89,10 +96,13 @@ class Above:
 
 
 class Watch:
-    """Reads the peaks of the processes of a run while it runs. Use it as a context manager around the run."""
+    """Reads the peaks of the processes of a run while it runs. Use it as a context manager around the run.
 
-    def __init__(self, run_dir: Path, root_pid: int) -> None:
-        self._run_dir = run_dir
+    Calls `on_process` with the name and the id of each process when it appears.
+    """
+
+    def __init__(self, run_dir: Path, root_pid: int, on_process: Callable[[str, int], None]) -> None:
+        self._run_dir, self._on_process = run_dir, on_process
         self._root = psutil.Process(root_pid)
         self._peaks: dict[tuple[str, str], int] = {}
         self._parts: dict[int, str] = {}
@@ -120,7 +130,10 @@ class Watch:
         name = _name_of(process, self._root)
         if name is None:
             return
-        part = self._parts.setdefault(process.pid, START)
+        if process.pid not in self._parts:
+            self._parts[process.pid] = START
+            self._on_process(name, process.pid)
+        part = self._parts[process.pid]
         if part == START and self._is_initialized(name):
             self._note(name, part, process.pid)
             part = self._parts[process.pid] = STEPS
@@ -203,9 +216,12 @@ def peaks_of(case: Case, *, steps: int, overrides: Sequence[str], folder: Path) 
     return found | {(one.process, SAVE): one.peak_bytes for one in saving if one.part == STEPS}
 
 
-def watched(run_dir: Path, overrides: Sequence[str]) -> list[Peak]:
-    """Runs the command line `overrides` and returns the peaks of its processes. Raises RunFailed."""
-    with Run(run_dir, overrides, cwd=machine.ROOT) as run, Watch(run_dir, run.pid) as watch:
+def watched(
+    run_dir: Path, overrides: Sequence[str], on_process: Callable[[str, int], None] = lambda name, pid: None
+) -> list[Peak]:
+    """Runs the command line `overrides` and returns the peaks of its processes. Calls `on_process` with the name and
+    the id of each process when it appears. Raises RunFailed."""
+    with Run(run_dir, overrides, cwd=machine.ROOT) as run, Watch(run_dir, run.pid, on_process) as watch:
         run.wait()
     return watch.peaks()
 

@@ -27,10 +27,20 @@ ALIKE = (
 )
 
 
+# What stands after the underscore in the name of a mode.
+VARIANTS = {
+    "": (),
+    "off": ("comm.lookahead=off",),
+    "on": ("comm.lookahead=on",),
+    "native": ("comm.backend=native",),
+    "horovod": ("comm.backend=horovod",),
+}
+
+
 def chosen(mode: str) -> list[str]:
     """Returns the overrides of a mode. For example, `sharded_off` is `sharded` without lookahead."""
-    comm, _, lookahead = mode.partition("_")
-    return [f"comm={comm}", *([f"comm.lookahead={lookahead}"] if lookahead else [])]
+    comm, _, variant = mode.partition("_")
+    return [f"comm={comm}", *VARIANTS[variant]]
 
 
 @dataclass(frozen=True)

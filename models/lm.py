@@ -29,18 +29,19 @@ def build(
     embedding_size: int,
     num_units: int,
     projection_size: int,
-    num_sampled: int,
+    num_sampled: int | None,
     keep_prob: float = 1.0,
     max_grad_norm: float = 10.0,
 ) -> dict[str, Any]:
     """Add the model to the default graph and return its losses and train op.
 
-    `features`: `words` and `next_words`, int32 [batch, sequence_length], below `vocab_size`. `keep_prob` is the
-    fraction of activations that dropout keeps. `max_grad_norm` bounds the global norm of the LSTM's gradients.
+    `features`: `words` and `next_words`, int32 [batch, sequence_length], below `vocab_size`. `num_sampled` is the
+    number of words that the sampled softmax draws, or None for the full softmax, which draws nothing. `keep_prob` is
+    the fraction of activations that dropout keeps. `max_grad_norm` bounds the global norm of the LSTM's gradients.
 
     Returns a dict with these entries:
 
-    - `loss`: the sampled softmax's estimate of the mean cross entropy over all words, a float32 scalar in nats.
+    - `loss`: the mean cross entropy over all words, or the sampled softmax's estimate of it, a float32 scalar in nats.
     - `validation_loss`: the full softmax's mean cross entropy over all words, a float32 scalar in nats.
     - `train_op`.
     - `validation_metric`: the name of exp(validation_loss).
@@ -61,7 +62,10 @@ def build(
 
     inputs = tf.nn.embedding_lookup(embedding, words)
     outputs = run_lstm(lstm, inputs, keep_prob)
-    loss = sampled_loss(softmax_w, softmax_b, outputs, next_words, num_sampled, vocab_size)
+    if num_sampled is None:
+        loss = full_loss(full_logits(softmax_w, softmax_b, outputs), next_words, name="loss")
+    else:
+        loss = sampled_loss(softmax_w, softmax_b, outputs, next_words, num_sampled, vocab_size)
 
     # As in the paper, gradients are those of the loss summed over a window's words and averaged over the batch.
     tables = [piece for table in (embedding, softmax_w, softmax_b) for piece in pieces(table)]
@@ -77,7 +81,7 @@ def build(
     return {
         "loss": loss,
         "train_op": train_op,
-        "validation_loss": full_loss(logits, next_words),
+        "validation_loss": full_loss(logits, next_words, name="validation_loss"),
         "validation_metric": "perplexity",
         "outputs": most_probable(logits),
     }
@@ -162,13 +166,13 @@ def full_logits(softmax_w: tf.Variable, softmax_b: tf.Variable, outputs: list[tf
     return [tf.matmul(output, weights, transpose_b=True) + biases for output in outputs]
 
 
-def full_loss(logits: list[tf.Tensor], next_words: tf.Tensor) -> tf.Tensor:
-    """Compute the mean cross entropy over the whole vocabulary."""
+def full_loss(logits: list[tf.Tensor], next_words: tf.Tensor, name: str) -> tf.Tensor:
+    """Compute the mean cross entropy over the whole vocabulary. `name` is the name of the op."""
     losses = [
         tf.nn.sparse_softmax_cross_entropy_with_logits(labels=step_words, logits=step_logits)
         for step_logits, step_words in zip(logits, tf.unstack(next_words, axis=1), strict=True)
     ]
-    return tf.reduce_mean(tf.stack(losses), name="validation_loss")
+    return tf.reduce_mean(tf.stack(losses), name=name)
 
 
 def most_probable(logits: list[tf.Tensor]) -> dict[str, tf.Tensor]:

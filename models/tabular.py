@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import layers, ops
+
+from parallax_runner.layers import GrowingEmbedding
 
 LOSSES = {"binary": "binary_crossentropy", "regression": "mean_squared_error"}
 LISTS = ("categories", "text")
@@ -21,14 +25,15 @@ def make_model(
     task: str,
     embedding_size: int,
     units: Sequence[int],
+    capacity: int = 1048576,
     optimizer: str = "adagrad",
     learning_rate: float = 0.05,
 ) -> keras.Model:
     """Return the compiled model.
 
-    `table` describes the features by name: `kind`, `shape`, `sizes` of their ids, `is_ragged` and `is_padded`. Each
-    category has its own table with rows of `embedding_size`. The rows of a list are averaged. An MLP with hidden layers
-    of `units` combines the rows and the numbers.
+    `table` describes the features by name: `kind`, `shape`, `sizes` of their ids, `is_ragged`, `is_padded` and `grows`.
+    Each category has its own table with rows of `embedding_size`. If its vocabulary grows, the table has `capacity`
+    rows. The rows of a list are averaged. An MLP with hidden layers of `units` combines the rows and the numbers.
 
     Output: float [batch, 1], with `task=binary` the probability of the label 1, with `task=regression` the label.
     `optimizer` is the name of a Keras optimizer. Raises ValueError for another task, if no feature is an input, if
@@ -42,7 +47,9 @@ def make_model(
     _check_labels(table, task)
     inputs = {name: _input(name, one) for name, one in described.items()}
     vectors = [
-        vector for name, one in described.items() for vector in _vectors(name, one, inputs[name], embedding_size)
+        vector
+        for name, one in described.items()
+        for vector in _vectors(name, one, inputs[name], _Tables(embedding_size, capacity))
     ]
     hidden = ops.concatenate(vectors, axis=1) if len(vectors) > 1 else vectors[0]
     for number, size in enumerate(units):
@@ -77,20 +84,42 @@ def _input(name: str, one: Any) -> Any:
     return keras.Input(one.shape, dtype=one.dtype, ragged=one.is_ragged, name=_layer_name(name))
 
 
-def _vectors(name: str, one: Any, given: Any, size: int) -> list[Any]:
+@dataclass(frozen=True)
+class _Tables:
+    """Makes tables with rows of `size`. Those that grow have `capacity` rows."""
+
+    size: int
+    capacity: int
+
+    def of(self, name: str, rows: int | None) -> Any:
+        """Return the table of a feature. `rows` is None if its vocabulary grows."""
+        layer_name = f"embedding_{_layer_name(name)}"
+        if rows is None:
+            return GrowingEmbedding(self.size, self.capacity, name=layer_name)
+        return layers.Embedding(rows, self.size, name=layer_name)
+
+
+def _vectors(name: str, one: Any, given: Any, tables: _Tables) -> list[Any]:
     """Return vectors [batch, n] of a feature."""
     if one.kind == "number":
         return [given if one.shape else ops.expand_dims(given, axis=1)]
     if one.kind in LISTS:
-        return [_averaged(name, one, given, size)]
+        return [_averaged(name, one, given, tables)]
     if not one.shape:
-        return [_embedding(one.size, size, name)(given)]
-    return [_embedding(rows, size, f"{name}_{place}")(given[:, place]) for place, rows in enumerate(one.sizes)]
+        return [tables.of(name, _rows(one)[0])(given)]
+    return [tables.of(f"{name}_{place}", rows)(given[:, place]) for place, rows in enumerate(_rows(one))]
 
 
-def _averaged(name: str, one: Any, ids: Any, size: int) -> Any:
+def _rows(one: Any) -> Sequence[int | None]:
+    """Return the number of rows of each table of a feature, None if it grows."""
+    if one.grows:
+        return [None] * math.prod(one.shape)
+    return tuple(one.sizes)
+
+
+def _averaged(name: str, one: Any, ids: Any, tables: _Tables) -> Any:
     """Return the average of a list's rows, or 0 if the list is empty."""
-    rows = _embedding(one.size, size, name)(ids)
+    rows = tables.of(name, None if one.grows else one.size)(ids)
     if one.is_ragged:
         return AverageOfRagged(name=f"average_{_layer_name(name)}")(rows)
     is_item = ops.expand_dims(ops.cast(ops.not_equal(ids, 0), rows.dtype), axis=2)
@@ -112,10 +141,6 @@ class AverageOfRagged(layers.Layer):
     def compute_output_shape(self, shape: Sequence[int | None]) -> tuple[int | None, ...]:
         """Return the shape without the dimension of the rows."""
         return (shape[0], shape[-1])
-
-
-def _embedding(rows: int, size: int, name: str) -> Any:
-    return layers.Embedding(rows, size, name=f"embedding_{_layer_name(name)}")
 
 
 def _layer_name(name: str) -> str:

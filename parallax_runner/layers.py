@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import weakref
 from typing import Any
 
 import keras
@@ -16,6 +17,7 @@ from parallax_runner.graph.growing.key_map import MapHandles, MapShape
 from parallax_runner.graph.growing.marks import TableMark, mark
 
 OVERFLOWS = ("error", "shared")
+_TABLES: weakref.WeakKeyDictionary[Any, dict[str, GrowingEmbedding]] = weakref.WeakKeyDictionary()  # by graph
 DEFAULT_SCALE = 0.05  # of Keras' own Embedding
 
 
@@ -27,6 +29,8 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
     Validation and prediction never do: for a key that no training step has seen, they return the key's initial row,
     which is what the first training step with this key would see. The result has the shape of the keys and one more
     dimension of size `dim`.
+
+    Ragged keys give ragged rows.
 
     Args:
         dim: the number of columns of a row.
@@ -75,6 +79,8 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
     def call(self, keys: Any, training: bool | None = None) -> Any:
         """Returns the rows of keys ([*shape of keys, dim]). With `training`, new keys get a row."""
+        if isinstance(keys, tf.RaggedTensor):
+            return keys.with_flat_values(self.call(keys.flat_values, training=training))
         keys = _as_keys(keys, self.name)
         flat = tf.reshape(keys, [-1])
         rows = self._trained_rows(flat) if training else self._known_rows(flat)
@@ -111,7 +117,7 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
         numbers = rows_of_known(self._handles(), keys, self.map_shape)
         self._mark(numbers)
         rows = tf.gather(self.rows.value, tf.maximum(numbers, 0))
-        unknown = tf.where(numbers == UNKNOWN)
+        unknown = tf.where(tf.equal(numbers, UNKNOWN))  # with TensorFlow 1 behavior, == compares objects
         initial = self._initial(tf.gather_nd(keys, unknown))
         return tf.tensor_scatter_nd_update(rows, unknown, initial)
 
@@ -131,6 +137,37 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return TableMark(
             self.path, shape.places, shape.has_overflow_rows, seed=self.seed, columns=self.dim, scale=self.scale
         )
+
+
+def growing_lookup(
+    keys: Any,
+    *,
+    name: str,
+    dim: int,
+    capacity: int,
+    training: bool,
+    overflow: str = "error",
+    seed: int = 0,
+    scale: float = DEFAULT_SCALE,
+) -> Any:
+    """Returns the rows of keys ([*shape of keys, dim]) in the table `name` of the current TensorFlow 1 graph.
+
+    The first call in a graph creates the table, and further calls with the same name use it. The arguments are those of
+    `GrowingEmbedding`. With `training`, new keys get a row: pass True for the loss that the graph trains on, and False
+    for validation and served outputs.
+
+    Raises ConfigError if an argument is out of range, or differs from that of the table's first call.
+    """
+    arguments: dict[str, Any] = {"dim": dim, "capacity": capacity, "overflow": overflow, "seed": seed, "scale": scale}
+    tables = _TABLES.setdefault(tf.compat.v1.get_default_graph(), {})
+    if name not in tables:
+        tables[name] = GrowingEmbedding(**arguments, name=name)
+    table = tables[name]
+    for argument, value in arguments.items():
+        before = getattr(table, argument)
+        if before != value:
+            raise ConfigError(f"growing_lookup: {argument}={value!r}, but the table «{name}» has {argument}={before!r}")
+    return table(keys, training=training)
 
 
 def _check(dim: int, capacity: int, overflow: str, scale: float) -> None:

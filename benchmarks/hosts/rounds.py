@@ -20,7 +20,8 @@ from benchmarks.runs import Predicted, Run
 
 ALIKE = ("cluster.threads_per_worker=1", "data.validation_examples=0", "tracking=off", "ckpt=off")
 WITH_SERVERS = ("ps", "hybrid")
-OURS = ("mpi", "ps", "hybrid", "sharded", "sharded_off", "sharded_on", "auto")
+BACKENDS = ("mpi_native", "mpi_horovod", "sharded_native", "sharded_horovod")
+OURS = ("mpi", "ps", "hybrid", "sharded", "sharded_off", "sharded_on", "auto", *BACKENDS)
 MODES = (IDEAL, *OURS, *PEERS)
 
 

@@ -17,7 +17,7 @@ from benchmarks.results.report import rows_of, sentences
 from benchmarks.runs import RunFailed
 from benchmarks.tables import show, tell, write_section
 
-EXPERIMENTS = {one.name: one for one in (*ratings.EXPERIMENTS, language.EXPERIMENT, translation.EXPERIMENT)}
+EXPERIMENTS = {one.name: one for one in (*ratings.EXPERIMENTS, *language.EXPERIMENTS, translation.EXPERIMENT)}
 ROUNDS = 2
 
 

@@ -66,12 +66,17 @@ def measure(experiment: Experiment, mode: str, number: int, places: Places) -> C
 
 
 def difference_from(reference: Curve, curves: Sequence[Curve]) -> float:
-    """Returns the largest relative difference between the curves and the reference after the same step."""
+    """Returns the largest difference between the curves and the reference after the same step, relative to the
+    reference. It is infinite where only the reference is 0. Raises ValueError if the curves have other steps."""
     expected = {point.step: point.value for point in reference.points}
-    differences = [
-        abs(point.value - expected[point.step]) / abs(expected[point.step])
-        for curve in curves
-        for point in curve.points
-        if expected[point.step]
-    ]
-    return max(differences, default=math.nan)
+    for curve in curves:
+        if {point.step for point in curve.points} != set(expected):
+            raise ValueError(f"{curve.mode}, round {curve.round}: expected the steps {sorted(expected)}")
+    return max(_relative(point.value, expected[point.step]) for curve in curves for point in curve.points)
+
+
+def _relative(value: float, expected: float) -> float:
+    """Returns the relative difference of a value from the expected one."""
+    if value == expected:
+        return 0.0
+    return abs(value - expected) / abs(expected) if expected else math.inf

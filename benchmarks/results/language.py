@@ -36,18 +36,25 @@ def baseline(data: Path, files: Path) -> dict[str, float]:
     return {"train_words": trained.size, "test_words": tested.size, "unigram_perplexity": perplexity}
 
 
-EXPERIMENT = Experiment(
-    name="language",
-    data="a folder with valid.txt and test.txt of WikiText-2",
-    settings=(
-        *("model=lm", "data=text", f"data.path={{data}}/{TRAIN}", f"data.validation_path={{data}}/{TEST}"),
-        *(f"data.vocab_size={VOCAB_SIZE}", f"data.sequence_length={SEQUENCE_LENGTH}"),
-        *(f"data.validation_examples={TEST_EXAMPLES}", "data.cache_dir={files}/cache"),
-    ),
-    global_batch=64,
-    steps=400,
-    measure_steps=80,
-    recorded="validation/perplexity",
-    metric="perplexity",
-    prepare=baseline,
-)
+def _experiment(name: str, *settings: str) -> Experiment:
+    return Experiment(
+        name=name,
+        data=f"a folder with {TRAIN} and {TEST} of WikiText-2",
+        settings=(
+            *("model=lm", "data=text", f"data.path={{data}}/{TRAIN}", f"data.validation_path={{data}}/{TEST}"),
+            *(f"data.vocab_size={VOCAB_SIZE}", f"data.sequence_length={SEQUENCE_LENGTH}"),
+            *(f"data.validation_examples={TEST_EXAMPLES}", "data.cache_dir={files}/cache"),
+            *settings,
+        ),
+        global_batch=64,
+        steps=400,
+        measure_steps=80,
+        recorded="validation/perplexity",
+        metric="perplexity",
+        prepare=baseline,
+    )
+
+
+# The sampled softmax draws words for each worker, so two workers draw others than one device. The full softmax draws
+# nothing.
+EXPERIMENTS = (_experiment("language"), _experiment("language_full_softmax", "model.num_sampled=null"))

@@ -31,9 +31,12 @@ def prepare(data: Path, files: Path) -> dict[str, float]:
 
 def bleu_of_checkpoints(run_dir: Path, files: Path, recorded: Mapping[int, float]) -> dict[int, float]:
     """Returns BLEU of the checkpoint after each measured step. A word that the model does not know counts as wrong."""
+    import keras
+
     import parallax_runner
     from benchmarks.results.translation_model import make_model, translate
 
+    keras.utils.clear_session()  # otherwise the names of the next mode's layers would have numbers
     model = make_model(
         source_size=pairs.VOCAB_SIZE, target_size=pairs.VOCAB_SIZE, width=WIDTH, learning_rate=LEARNING_RATE, seed=0
     )

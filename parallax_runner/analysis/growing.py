@@ -28,7 +28,13 @@ def growing_tables(single: SingleDeviceGraph) -> tuple[GrowingTable, ...]:
     calls = key_calls(edit.ancestors(ends))
     _refuse_steps_without_inserts(calls)
     found = [
-        GrowingTable(layer=call.table.table, variable=call.write.inputs[0].op.name)
+        GrowingTable(
+            layer=call.table.table,
+            variable=call.write.inputs[0].op.name,
+            map_variables=tuple(handle.op.name for handle in call.handles),
+            places=call.table.places,
+            has_overflow_rows=call.table.has_overflow_rows,
+        )
         for call in calls
         if call.write is not None
     ]

@@ -10,6 +10,7 @@ from parallax_runner.analysis.variable_info import RowsWritten
 from parallax_runner.graph import edit
 from parallax_runner.graph.single_device_graph import Gradient
 
+# The beginnings of the types of ops that write rows by their ids.
 BY_IDS = ("ResourceScatter", "ResourceSparseApply")
 # An op of this type writes elements that are addressed by several indices.
 BY_PLACE = "ResourceScatterNd"

@@ -43,10 +43,15 @@ class WholeInitialValue:
 
 @dataclass(frozen=True)
 class GrowingTable:
-    """A table whose vocabulary grows: the path of its layer, and the variable of its rows."""
+    """A table whose vocabulary grows: the path of its layer, the variable of its rows, and the variables of its map, in
+    the order keys, index, fill, overflow. A bucket has `places` rows, and one more for keys without a row of their own
+    if `has_overflow_rows`."""
 
     layer: str
     variable: str
+    map_variables: tuple[str, ...]
+    places: int
+    has_overflow_rows: bool
 
 
 @dataclass(frozen=True)

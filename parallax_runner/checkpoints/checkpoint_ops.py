@@ -220,6 +220,13 @@ def stored_in(prefix: Path, *, key: str = KEY) -> dict[str, Stored]:
     }
 
 
+def value_in(prefix: Path, name: str) -> np.ndarray:
+    """Returns a tensor of a checkpoint that `stored_in` can read."""
+    with literal(prefix) as path:
+        value: np.ndarray = tf.train.load_checkpoint(path).get_tensor(name)
+    return value
+
+
 def _read_step(admission: Admission | None) -> tf.Tensor:
     if admission is None:
         return tf.constant(UNKNOWN_STEP, tf.int64)

@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.checkpoints.checkpoint_files import FileState, state_of
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.own_rows import OwnRows
-from parallax_runner.checkpoints.part_files import PART_BYTES, PartFiles, SliceReader, data_ending, merge
+from parallax_runner.checkpoints.part_files import PartFiles, SliceReader, data_ending, merge
 from parallax_runner.checkpoints.publish import flush_file
 from parallax_runner.checkpoints.rank_exchange import RankExchange
 from parallax_runner.checkpoints.row_blocks import (
@@ -35,17 +35,12 @@ from parallax_runner.checkpoints.row_blocks import (
     own_ranges,
     rounds,
 )
+from parallax_runner.checkpoints.save_sizes import SaveSizes
 from parallax_runner.checkpoints.slices import Slice
 from parallax_runner.checkpoints.writer import CheckpointWriter, not_finite
 from parallax_runner.errors import reason_in
 
 KEPT_PART = "part-kept"
-# Each rank writes about so many parts, or fewer if they are small.
-PARTS = 16
-# What a rank copies before training goes on, at least.
-COPY_BYTES = 64 << 20
-# A rank needs memory of so many blocks for the exchange: own rows, messages, received messages, and blocks.
-_BLOCKS_IN_EXCHANGE = 4
 
 
 @dataclass(frozen=True)
@@ -93,9 +88,8 @@ class _Failed(Exception):
 class JointSave:
     """One rank's part in writing checkpoints. Create this object at the same time on all ranks.
 
-    Own rows of at most `copy_bytes` bytes are copied before training goes on. If `copy_bytes` is None, a rank needs at
-    most as much memory as its rows of the variable of which it has the most bytes. Parts have at least
-    `part_bytes` bytes.
+    Own rows of at most `copy_bytes` bytes are copied before training goes on, and parts have at least `part_bytes`
+    bytes. If one of them is None, it has the value in `SaveSizes`.
     """
 
     def __init__(
@@ -104,16 +98,15 @@ class JointSave:
         check_finite: frozenset[str],
         copy_bytes: int | None = None,
         *,
-        part_bytes: int = PART_BYTES,
+        part_bytes: int | None = None,
     ) -> None:
         assert ops.own_rows is not None
         self._ops, self._own_rows, self._check_finite = ops, ops.own_rows, check_finite
         self._rank, self._ranks = ops.rank, ops.own_rows.ranks
-        sizes_bytes = self._own_rows.sizes_bytes
-        self._block_bytes = block_bytes = ops.block_bytes
-        self._part_bytes = max(part_bytes, sum(sizes_bytes) // PARTS)
-        spared_bytes = max(sizes_bytes) - self._part_bytes - _BLOCKS_IN_EXCHANGE * block_bytes
-        self._copy_bytes = max(COPY_BYTES, spared_bytes) if copy_bytes is None else copy_bytes
+        sizes = SaveSizes.of(self._own_rows.sizes_bytes, ops.block_bytes)
+        self._block_bytes = sizes.block_bytes
+        self._part_bytes = sizes.part_bytes if part_bytes is None else part_bytes
+        self._copy_bytes = sizes.copy_bytes if copy_bytes is None else copy_bytes
 
     def write(self, session: tf.Session, prefix: Path, on_copied: Callable[[], None]) -> Written:
         """Writes the checkpoint `prefix`, in whose folder the parts are. Calls `on_copied` when steps may run again.

@@ -33,7 +33,8 @@ class Stored:
 class Wanted:
     """A saved variable of the new run, in its full shape. `is_of_optimizer` says whether it is a slot or a counter, and
     `is_set` whether it is a learning rate, which the configuration of the new run sets. `owner` is the variable to
-    which a slot belongs, or the variable itself."""
+    which a slot belongs, or the variable itself. `map_of` is set for the variables of the map of a vocabulary that
+    grows: it names the variable with the rows."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,35 +42,39 @@ class Wanted:
     is_of_optimizer: bool = False
     is_set: bool = False
     owner: str = ""
+    map_of: str = ""
 
 
 @dataclass(frozen=True)
 class Taken:
     """A variable that gets the value of the tensor `source`, which has the dtype `dtype`. If `rows` is not None, it is
-    the name of a file in the run's folder with the row of `source` for each row of the variable, or FRESH."""
+    the name of a file in the run's folder with the row of `source` for each row of the variable, or FRESH. If `value`
+    is not None, it is the name of a file in the run's folder with the value instead."""
 
     name: str
     source: str
     dtype: str
     rows: str | None = None
+    value: str | None = None
 
 
 @dataclass(frozen=True)
 class WarmStart:
     """What a run takes from the checkpoint `prefix`. `fresh` are its other variables, which keep their own initial
-    values. `ignored` are the tensors of the checkpoint that no variable takes. `rows` has the content of the files of
-    rows, int64, by their names. If `prefix` is a file of Keras, `values` has the values of `taken` by their sources."""
+    values. `ignored` are the tensors of the checkpoint that no variable takes. `files` has the contents of the files
+    that `taken` names, by their names. If `prefix` is a file of Keras, `values` has the values of `taken` by their
+    sources."""
 
     prefix: str
     taken: tuple[Taken, ...]
     fresh: tuple[str, ...]
     ignored: tuple[str, ...]
-    rows: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    files: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
     values: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False, repr=False)
 
     def save(self, run_dir: Path) -> None:
         """Writes the files for the workers. Raises OSError if they cannot be written."""
-        for name, array in self.rows.items():
+        for name, array in self.files.items():
             content = io.BytesIO()
             np.save(content, array)
             write_whole(run_dir / name, content.getvalue())
@@ -79,7 +84,8 @@ class WarmStart:
 
     @classmethod
     def load(cls, run_dir: Path) -> WarmStart:
-        """Reads what `save` wrote, without the files of rows. Raises OSError or ValueError if that is not possible."""
+        """Reads what `save` wrote, without the contents of `files`. Raises OSError or ValueError if that is not
+        possible."""
         fields = read_object(run_dir / FILE_NAME)[1]
         taken = tuple(Taken(**one) for one in fields["taken"])
         return cls(fields["prefix"], taken, tuple(fields["fresh"]), tuple(fields["ignored"]))
@@ -91,36 +97,85 @@ def warm_start(
     wanted: Sequence[Wanted],
     take: TakeConfig,
     rows_of: Mapping[str, str] = MappingProxyType({}),
+    value_of: Mapping[str, str] = MappingProxyType({}),
 ) -> WarmStart:
     """Returns what the run takes from a checkpoint that contains `stored`.
 
-    Each item of `take.rename` is OLD:NEW, with a name or a scope of the checkpoint and of the run. The patterns in
-    `take.include` and `take.exclude` select variables of the run. Other dtypes are converted. `rows_of` maps each
-    variable whose rows are taken by key to the file with these rows, which is also that of its slots.
+    See `chosen` for what is taken. Other dtypes are converted. `rows_of` maps each variable whose rows are taken by key
+    to the file with these rows, which is also that of its slots. `value_of` maps variables to files with their values.
 
-    Raises ConfigError if a name or pattern in `take` matches nothing, or if nothing is taken. Raises CheckpointError if
-    a shape differs.
+    Raises ConfigError and CheckpointError as `chosen` does, ConfigError if nothing is taken, and CheckpointError if a
+    shape differs.
+    """
+    source_of = chosen(prefix, stored, wanted, take)
+    taken = [
+        _taken(prefix, one, source_of[one.name], stored, rows_of, value_of) for one in wanted if one.name in source_of
+    ]
+    if not taken:
+        raise ConfigError(
+            f"no variable of the model is taken from {prefix}, which contains {some(sorted(stored))}"
+        ).about(Setting(KEY, prefix), remedy="set ckpt.take.rename")
+    fresh = _without([one.name for one in wanted], {one.name for one in taken})
+    return WarmStart(prefix, tuple(taken), fresh, _without(sorted(stored), {one.source for one in taken}))
+
+
+def chosen(prefix: str, stored: Collection[str], wanted: Sequence[Wanted], take: TakeConfig) -> dict[str, str]:
+    """Returns the tensor of each variable that the run takes from a checkpoint that contains `stored`.
+
+    Each item of `take.rename` is OLD:NEW, with a name or a scope of the checkpoint and of the run. The patterns in
+    `take.include` and `take.exclude` select variables of the run. The map of a vocabulary that grows is taken if and
+    only if its rows are, and the slots of these rows are only taken with them.
+
+    Raises ConfigError if a name or pattern in `take` matches nothing. Raises CheckpointError if the checkpoint has rows
+    of a vocabulary that grows without their map.
     """
     names = [one.name for one in wanted]
     _check_patterns("include", take.include, names)
     _check_patterns("exclude", take.exclude, names)
     source_of = _renamed(stored, take.rename)
-    chosen = [one for one in wanted if one.name in source_of and _is_selected(one, take)]
-    taken = [_taken(prefix, one, source_of[one.name], stored, rows_of) for one in chosen]
-    if not taken:
-        raise ConfigError(
-            f"no variable of the model is taken from {prefix}, which contains {some(sorted(stored))}"
-        ).about(Setting(KEY, prefix), remedy="set ckpt.take.rename")
-    fresh = _without(names, {one.name for one in taken})
-    return WarmStart(prefix, tuple(taken), fresh, _without(sorted(stored), {one.source for one in taken}))
+    selected = {one.name for one in wanted if one.name in source_of and _is_selected(one, take)}
+    taken = _with_whole_tables(prefix, selected, wanted, source_of)
+    return {name: source_of[name] for name in names if name in taken}
+
+
+def _with_whole_tables(
+    prefix: str, selected: set[str], wanted: Iterable[Wanted], source_of: Mapping[str, str]
+) -> set[str]:
+    """Returns what is taken so that rows of vocabularies that grow have their own keys and slots."""
+    wanted = list(wanted)
+    of_maps = {one.name: one.map_of for one in wanted if one.map_of}
+    maps = {name: rows for name, rows in of_maps.items() if rows in selected}
+    _check_maps(prefix, maps, source_of)
+    fresh_rows = set(of_maps.values()) - selected
+    slots_of_fresh = {one.name for one in wanted if one.owner in fresh_rows}
+    return (selected - of_maps.keys() - slots_of_fresh) | maps.keys()
+
+
+def _check_maps(prefix: str, of_maps: Mapping[str, str], source_of: Mapping[str, str]) -> None:
+    """Raises CheckpointError if a variable of a map is missing. `of_maps` names the rows to which it belongs."""
+    for name, rows in of_maps.items():
+        if name not in source_of:
+            raise CheckpointError(
+                f"the checkpoint has «{source_of[rows]}» for «{rows}» but no «{name}», so the keys of the rows are "
+                "unknown"
+            ).about(Setting(KEY, prefix), remedy=f"to start the table afresh, add ckpt.take.exclude=['{rows}']")
 
 
 def _without(names: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name not in others)
 
 
-def _taken(prefix: str, one: Wanted, source: str, stored: Mapping[str, Stored], rows_of: Mapping[str, str]) -> Taken:
+def _taken(
+    prefix: str,
+    one: Wanted,
+    source: str,
+    stored: Mapping[str, Stored],
+    rows_of: Mapping[str, str],
+    value_of: Mapping[str, str],
+) -> Taken:
     """Returns how a variable is taken from the tensor `source`. Raises CheckpointError if the shape differs."""
+    if one.name in value_of:
+        return Taken(one.name, source, stored[source].dtype, value=value_of[one.name])
     rows = rows_of.get(one.owner) if one.shape else None
     _check_shape(prefix, one, source, stored[source], by_key=rows is not None)
     return Taken(one.name, source, stored[source].dtype, rows)

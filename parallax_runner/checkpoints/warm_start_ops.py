@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +22,14 @@ class WarmStartOps:
     """Assigns the variables that a run takes. Create this object before the graph is finalized.
 
     A rank that has only some rows of a large variable takes them block by block, as when it restores a checkpoint. If
-    rows are taken by key, a rank reads the whole variable. Variables of at most `block_bytes` bytes are never taken in
-    blocks.
+    rows are taken by key, or if a file has the value, a rank reads the whole variable. Variables of at most
+    `block_bytes` bytes are never taken in blocks.
     """
 
     def __init__(
         self, distributed: DistributedGraph, start: WarmStart, run_dir: Path, block_bytes: int = BLOCK_BYTES
     ) -> None:
-        """`run_dir` has the files of rows that are taken by key."""
+        """`run_dir` has the files that `start` names."""
         self._start, self._run_dir = start, run_dir
         by_name = {one.name: one for one in start.taken}
         found = [
@@ -41,7 +42,7 @@ class WarmStartOps:
             in_order = [
                 Assigned(variable, piece, taken.source, tf.as_dtype(taken.dtype))
                 for variable, piece, taken in found
-                if taken.rows is None
+                if taken.rows is None and taken.value is None
             ]
             self.restoring = Restore(self._prefix, in_order, block_bytes)
             self._assign_by_keys = tf.group(
@@ -52,6 +53,9 @@ class WarmStartOps:
                 )
             )
 
+            self._files: dict[tf.Tensor, Path] = {}
+            self._assign_values = self._values_of_files(found)
+
     def run(self, session: tf.Session) -> None:
         """Assigns the variables. Raises CheckpointError if the checkpoint's sidecar is damaged, and tf.errors.OpError
         if the checkpoint cannot be read."""
@@ -59,6 +63,17 @@ class WarmStartOps:
         with literal(prefix) as path:
             self.restoring.run(session, path, block_rows_of(prefix))
             session.run(self._assign_by_keys, {self._prefix: path})
+        session.run(self._assign_values, {fed: np.load(file) for fed, file in self._files.items()})
+
+    def _values_of_files(self, found: Iterable[tuple[LogicalVariable, Piece, Taken]]) -> list[tf.Operation]:
+        """Returns ops that assign values in files, which are fed."""
+        assigned = []
+        for variable, piece, taken in found:
+            if taken.value is not None:
+                value = tf.placeholder(variable.dtype, variable.shape)
+                self._files[value] = self._run_dir / taken.value
+                assigned.append(piece.assign(value[piece.where]))
+        return assigned
 
     def _assign_by_key(self, variable: LogicalVariable, piece: Piece, taken: Taken, rows: np.ndarray) -> tf.Operation:
         """Assigns the rows that `rows` names. The others keep their initial values."""

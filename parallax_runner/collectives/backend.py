@@ -5,10 +5,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from parallax_runner.collectives.backend_ops import BackendOps
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What keeps a backend from working: a clause, and what the user can do about it."""
+
+    reason: str
+    remedy: str
 
 
 class Backend(ABC):
@@ -28,11 +37,17 @@ class Backend(ABC):
     variables: tuple[str, ...] = ()
     # Whether the ranks find each other only if mpirun starts them.
     needs_mpirun: bool = False
+    # Whether workers that use GPUs can exchange tensors.
+    takes_gpus: bool = True
     threads_remedy: str = "use an MPI library that has threads"
 
-    def check(self) -> None:
-        """Raises CollectiveError if this host lacks what `prepare` needs."""
-        return
+    @abstractmethod
+    def lack(self) -> Lack | None:
+        """Returns what this host lacks to exchange tensors, or None."""
+
+    def preparation(self) -> str | None:
+        """Returns what `prepare` has to do that takes time, for the user, or None."""
+        return None
 
     def prepare(self) -> None:
         """Makes on this host what its processes need. Called before they start."""

@@ -73,6 +73,11 @@ class BackendOps(ABC):
     def local_rank(self) -> int:
         """Returns this process's rank among the ranks on its host. Raises ValueError before `join`."""
 
+    def awaited_ranks(self) -> tuple[int, ...]:
+        """Returns the ranks for which this process has waited for a long time, as far as the library knows. Any thread
+        can call this method after `join`."""
+        return ()
+
     @abstractmethod
     def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """Returns the element-wise sum of a tensor over the ranks. Its shape is the same on all ranks, but may be known

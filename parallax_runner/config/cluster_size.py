@@ -8,19 +8,20 @@ from parallax_runner.config.gpus import detect_gpus
 from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.resource_info import Host, listed_slots, read_hosts
 from parallax_runner.config.schema import ClusterConfig, RunConfig
+from parallax_runner.config.worker_numbers import ClusterSize, is_elastic, largest_of
 
 
 def size_cluster(config: RunConfig) -> RunConfig:
     """Returns the configuration with the numbers of processes that `cluster.resource_info` implies.
     `cluster.resource_info` becomes a list of lines that contain all ids. Without it, a launcher that has an allocation
-    determines these lines.
+    determines these lines. A run whose number of workers changes begins with the lines that the configuration requests.
 
     Raises ConfigError if `cluster.resource_info` or the variables of the Slurm job cannot be read.
     """
     lines = config.cluster.resource_info
     # The driver starts the process of a mode with one process itself, whatever the launcher is.
     if lines is None and not mode_of(config.comm).is_one_process:
-        lines = declared_by(config.cluster.launcher).host_lines(config.cluster)
+        lines = _allocated_lines(config)
     if lines is None:
         return config
     hosts = read_hosts(lines)
@@ -33,6 +34,39 @@ def size_cluster(config: RunConfig) -> RunConfig:
         servers=servers,
     )
     return dataclasses.replace(config, cluster=cluster)
+
+
+def _allocated_lines(config: RunConfig) -> tuple[str, ...] | None:
+    """Returns the lines of the allocation, or the requested lines if the run begins with another number of slots. Only
+    a run whose number of workers changes then continues on the allocation (driver/resizing.py)."""
+    launcher = declared_by(config.cluster.launcher)
+    lines: tuple[str, ...] | None = launcher.host_lines(config.cluster)
+    requested: tuple[str, ...] | None = launcher.requested_lines(config.cluster) if is_elastic(config) else None
+    if lines is None or requested is None or len(listed_slots(lines)) == len(listed_slots(requested)):
+        return lines
+    return requested
+
+
+def largest_size(hosts: Sequence[Host], numbers: tuple[int, ...], mode: CommMode) -> ClusterSize | None:
+    """Returns the size with the largest of `numbers` of workers that these hosts can have, or None if they have too
+    few. The workers are on the first hosts."""
+    if not hosts:
+        return None
+    workers = largest_of(numbers, _numbers(hosts, mode)[0])
+    if workers is None:
+        return None
+    chosen = hosts[:workers] if mode.is_all_on_servers else _with_slots(hosts, workers)
+    return ClusterSize(workers, len(chosen), tuple(str(host) for host in chosen))
+
+
+def _with_slots(hosts: Sequence[Host], slots: int) -> list[Host]:
+    """Returns the first hosts, with `slots` slots altogether."""
+    chosen = []
+    for host in hosts:
+        if slots > 0:
+            chosen.append(dataclasses.replace(host, slots=host.slots[:slots]))
+        slots -= len(host.slots)
+    return chosen
 
 
 def replicas_of(config: RunConfig) -> int:

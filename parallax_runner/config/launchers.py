@@ -35,10 +35,10 @@ def launcher_class(config: RunConfig) -> Any:
 
 def declared_by(name: str) -> Any:
     """Returns the class whose attributes and class methods tell what the rules and the driver ask about the launcher
-    that `cluster.launcher` names. `auto` chooses between `local` and `hosts`, which declare the same. A name without a
-    class declares nothing, because a rule of its own refuses it."""
+    that `cluster.launcher` names. `auto` chooses between `local` and `hosts`, which declare the same, except that only
+    `hosts` changes its size. A name without a class declares nothing, because a rule of its own refuses it."""
     try:
-        return _find("local" if name == AUTO else name)
+        return _find("hosts" if name == AUTO else name)
     except LookupError:
         return _find(BASE)
 

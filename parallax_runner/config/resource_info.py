@@ -102,6 +102,11 @@ def listed_slots(lines: Sequence[str]) -> tuple[int, ...]:
     return tuple(slot for line in lines for slot in _slots(_split(line, line)[1], line, ()))
 
 
+def listed_hosts(lines: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of the hosts in lines that have the format of `str(Host)`."""
+    return tuple(_split(line, line)[0] for line in lines)
+
+
 def is_this_machine(name: str) -> bool:
     """Returns whether a host's name or address belongs to this machine, without a DNS lookup."""
     own_names = {"localhost", socket.gethostname().lower(), socket.getfqdn().lower()}

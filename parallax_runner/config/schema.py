@@ -147,7 +147,8 @@ class CommConfig:
         },
     )
     # What carries messages among ranks. native: this project's TensorFlow ops over MPI, on CPUs; sums are added in rank
-    # order, so two runs have equal bits. horovod: Horovod. auto: horovod.
+    # order, so two runs have equal bits. horovod: Horovod. auto: horovod if it is installed,
+    # otherwise native.
     backend: str = field(default="auto", metadata={"choices": ("auto", "native", "horovod")})
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)

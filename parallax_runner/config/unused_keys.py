@@ -102,7 +102,7 @@ def _of_other_launcher(name: str) -> Callable[[RunConfig], str | None]:
 
     def reason(config: RunConfig) -> str | None:
         owners = launchers.owners_of_key(name)
-        if not owners or name in launchers.declared_by(config.cluster.launcher).own_keys:
+        if not owners or name in launchers.declared_by(launchers.launcher_name(config)).own_keys:
             return None
         purposes = " or ".join(launchers.declared_by(owner).keys_are_for for owner in owners)
         return f"it is only for {purposes} and needs {' or '.join(f'cluster={owner}' for owner in owners)}"

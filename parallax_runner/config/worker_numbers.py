@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.launchers import declared_by
+from parallax_runner.config.resource_info import listed_hosts
 from parallax_runner.config.schema import ClusterConfig, RunConfig
 
 GLOBAL, PER_WORKER = "global", "per_worker"
 BATCH_SIZE = "batch_size"
+
+
+@dataclass(frozen=True)
+class ClusterSize:
+    """The numbers of processes of a cluster. `resource_info` are the lines of its hosts, or None if the configuration
+    does not name them."""
+
+    workers: int
+    servers: int
+    resource_info: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, cluster: ClusterConfig) -> ClusterSize:
+        """Returns the size that a sized configuration has."""
+        lines = cluster.resource_info
+        return cls(cluster.workers, cluster.servers, None if lines is None else tuple(lines))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of the hosts, if the configuration names them."""
+        return listed_hosts(self.resource_info or ())
 
 
 def is_elastic(config: RunConfig) -> bool:
@@ -62,11 +85,18 @@ def largest_of(numbers: tuple[int, ...], available: int) -> int | None:
     return max((number for number in numbers if number <= available), default=None)
 
 
-def with_workers(config: RunConfig, workers: int) -> RunConfig:
-    """Returns the configuration of the same run with another number of workers. If the examples of a step stay the
-    same, the batch of a replica changes, otherwise the learning rate, as `train.scale_lr` says."""
-    least, most = least_workers(config.cluster), most_workers(config.cluster)
-    cluster = dataclasses.replace(config.cluster, workers=workers, min_workers=least, max_workers=most)
+def with_size(config: RunConfig, size: ClusterSize) -> RunConfig:
+    """Returns the configuration of the same run on a cluster of another size. If the examples of a step stay the same,
+    the batch of a replica changes, otherwise the learning rate, as `train.scale_lr` says."""
+    workers = size.workers
+    cluster = dataclasses.replace(
+        config.cluster,
+        workers=workers,
+        servers=size.servers,
+        resource_info=size.resource_info,
+        min_workers=least_workers(config.cluster),
+        max_workers=most_workers(config.cluster),
+    )
     resized = dataclasses.replace(config, cluster=cluster)
     if config.train.on_resize == PER_WORKER:
         return dataclasses.replace(resized, optimizer=_scaled(config, workers / config.cluster.workers))

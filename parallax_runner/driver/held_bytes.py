@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.export.large_models import is_linked
 from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan
+from parallax_runner.planning.memory import with_slots_bytes
 
 if TYPE_CHECKING:
     from parallax_runner.shipment.shipment import Shipment
@@ -34,18 +36,27 @@ def _reasons(config: RunConfig, plan: Plan, shipment: Shipment, is_keras: bool) 
         f"the driver holds {format_bytes(given_bytes)} of values that only its process has: weights of a model that "
         "fit trains, loaded weights, a tf.Variable with a value, or large constants (docs/large-tables.md)",
     )
-    with_slots_bytes = sum(variable.size_bytes * (1 + len(variable.slots)) for variable in plan.variables)
     if action_of(config).repeats_steps:
+        all_bytes = sum(with_slots_bytes(variable) for variable in plan.variables)
         yield (
-            with_slots_bytes,
-            f"the driver also trains on one device, with all variables and slots ({format_bytes(with_slots_bytes)}), "
+            all_bytes,
+            f"the driver also trains on one device, with all variables and slots ({format_bytes(all_bytes)}), "
             "because action=verify compares with that",
         )
-    if action_of(config).trains and frozen.exports_model(config):
-        own_bytes = sum(variable.size_bytes for variable in plan.variables)
-        held_bytes, what = (with_slots_bytes, "variables and slots") if is_keras else (own_bytes, "variables")
-        yield (
-            held_bytes,
-            f"at the end, the driver holds all {what} ({format_bytes(held_bytes)}) to export the model; "
-            "tracking.log_checkpoints=none leaves this out",
-        )
+    held_bytes = exported_bytes(config, plan, is_keras=is_keras)
+    what = "variables and slots" if is_keras else "variables"
+    yield (
+        held_bytes,
+        f"at the end, the driver holds all {what} ({format_bytes(held_bytes)}) to export the model; "
+        "tracking.log_checkpoints=none leaves this out",
+    )
+
+
+def exported_bytes(config: RunConfig, plan: Plan, *, is_keras: bool) -> int:
+    """Returns the bytes of the values that the driver holds once to export the model at the end of the run."""
+    if not action_of(config).trains or not frozen.exports_model(config):
+        return 0
+    if is_keras:  # model.keras also has the slots
+        return sum(with_slots_bytes(variable) for variable in plan.variables)
+    values_bytes = sum(variable.size_bytes for variable in plan.variables)
+    return 0 if is_linked(values_bytes) else values_bytes

@@ -7,14 +7,13 @@ from collections.abc import Callable
 
 from parallax_runner.driver.report import tell_notes
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch.host_checks import RETURNS_SECS
 from parallax_runner.launch.job import LaunchSpec
 
-# A host that restarts needs some minutes.
-MOST_SECS = 900.0
 BETWEEN_SECS = 5.0
 
 
-def when_back(make_spec: Callable[[], LaunchSpec], *, most_secs: float = MOST_SECS) -> LaunchSpec:
+def when_back(make_spec: Callable[[], LaunchSpec], *, most_secs: float = RETURNS_SECS) -> LaunchSpec:
     """Returns the launch specification as soon as its hosts pass the check of the launcher. The hosts of an earlier
     attempt have passed it, so a host that fails it now may come back.
 

@@ -10,6 +10,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
 from parallax_runner.launch.launchers.choose import launcher_of
+from parallax_runner.launch.launchers.host_membership import shared_folders
 from parallax_runner.launch.launchers.slurm.allocation import sweep_job_id
 from parallax_runner.plan.plan import Plan
 
@@ -40,7 +41,7 @@ def launch_spec(
         ),
         launcher=launcher,
         grace_secs=launcher.grace_secs,
-        shared=(run_dir, Path(config.ckpt.folder)) if config.ckpt.enabled else (run_dir,),
+        shared=shared_folders(config, run_dir),
         hang_timeout_secs=config.train.hang_timeout_secs,
         stall_timeout_secs=config.train.stall_timeout_secs,
         together=plan.options.waits_for_all,

@@ -18,7 +18,7 @@ from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import RoutesConfig, RunConfig
 from parallax_runner.data.dataset import Dataset, why_unread
 from parallax_runner.driver.cost_model import constants_of, cost_model
-from parallax_runner.driver.exchange_backend import ChosenBackend, chosen_backend
+from parallax_runner.driver.exchange_backend import ChosenBackend, check_allgatherv, chosen_backend
 from parallax_runner.driver.jobs import row_trial
 from parallax_runner.errors import DataError, Setting
 from parallax_runner.launch.interrupts import Interrupts
@@ -109,6 +109,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     if config.train.on_nan == "skip":
         check_skippable_updates(single)
     growing = growing_tables(single)
+    check_allgatherv(config)
     chosen = chosen_backend(config)
     choose(BACKENDS[chosen.name])
     request = _plan_request(config, _variables_of(config, single), single.fingerprint, measured)

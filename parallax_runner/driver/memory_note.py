@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from parallax_runner.config import frozen
-from parallax_runner.config.actions import action_of
 from parallax_runner.config.cluster_size import spans_hosts
 from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.driver.held_bytes import exported_bytes
 from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan
 from parallax_runner.plan.process_memory import ProcessMemory
-from parallax_runner.planning.memory import predicted_memory, with_slots_bytes
+from parallax_runner.planning.memory import predicted_memory
 from parallax_runner.process.memory_limit import MemoryLimit, memory_limit
 
 
@@ -25,7 +24,7 @@ def with_memory(config: RunConfig, plan: Plan, *, is_keras: bool, limit: MemoryL
         plan,
         copy_bytes=config.ckpt.copy_bytes,
         saves=config.ckpt.enabled,
-        exported_bytes=_exported_bytes(config, plan, is_keras=is_keras),
+        exported_bytes=exported_bytes(config, plan, is_keras=is_keras),
     )
     plan = dataclasses.replace(plan, memory=memory)
     limit = limit or memory_limit()
@@ -35,12 +34,6 @@ def with_memory(config: RunConfig, plan: Plan, *, is_keras: bool, limit: MemoryL
     if total_bytes <= limit.size_bytes:
         return plan
     return dataclasses.replace(plan, notes=(*plan.notes, _note(memory, total_bytes, limit)))
-
-
-def _exported_bytes(config: RunConfig, plan: Plan, *, is_keras: bool) -> int:
-    if not action_of(config).trains or not frozen.exports_model(config):
-        return 0
-    return sum(with_slots_bytes(one) if is_keras else one.size_bytes for one in plan.variables)
 
 
 def _runs_here(config: RunConfig) -> bool:

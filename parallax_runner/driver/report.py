@@ -14,6 +14,7 @@ from parallax_runner.calibration.constants_table import constants_table
 from parallax_runner.checkpoints.checkpoint_files import step_of
 from parallax_runner.config.actions import action_named
 from parallax_runner.config.schema import ProfileConfig
+from parallax_runner.config.worker_numbers import ClusterSize
 from parallax_runner.driver.run_summary import RunSummary
 from parallax_runner.errors import StorageError, is_of_storage
 from parallax_runner.files.credentials import masked_values
@@ -102,10 +103,19 @@ def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int
     print(line, file=sys.stderr)
 
 
-def tell_size(before: int, workers: int, *, step: int) -> None:
-    """Prints one line about a run that continues with another number of workers."""
-    counted = "1 worker" if workers == 1 else f"{workers} workers"
-    tell_notes([f"the run continues from step {step} with {counted} instead of {before}"])
+def tell_size(before: Plan, after: Plan, size: ClusterSize, *, step: int) -> None:
+    """Prints one line about a run that continues on a cluster of another size."""
+    told = _changed("worker", before.workers, after.workers)
+    if after.servers != before.servers:
+        told += f" and {_changed('server', before.servers, after.servers)}"
+    if size.hosts:
+        told += f", on {', '.join(size.hosts)}"
+    tell_notes([f"the run continues from step {step} with {told}"])
+
+
+def _changed(what: str, before: int, after: int) -> str:
+    counted = f"1 {what}" if after == 1 else f"{after} {what}s"
+    return counted if after == before else f"{counted} instead of {before}"
 
 
 def tell_notes(notes: Iterable[str]) -> None:

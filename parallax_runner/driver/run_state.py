@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.schema import RunConfig
@@ -24,7 +25,7 @@ class RunState:
     summary: RunSummary
     restarts: Restarts
     segments: Segments = field(default_factory=Segments)
-    sizes: list[Mapping[str, int]] = field(default_factory=list)  # the number of workers from each step on
+    sizes: list[Mapping[str, Any]] = field(default_factory=list)  # the size of the cluster from each step on
     job_script: Path | None = None  # set if a batch system will start the run
 
     @classmethod

@@ -40,6 +40,7 @@ def started(request: Request, planned: PlannedRun) -> Iterator[PreparedRun]:
     report.tell_notes(_restore_notes(settled, planned))
     start = Recovery.of(settled, config.ckpt.resume)
     if uses_collectives(planned.plan):
+        report.tell_notes(filter(None, [backend().preparation()]))
         backend().prepare()
     with removed_at_end(run_dir), own_folder_in(cache_dir_of(config, shipment)) as data_folder:
         leave_for_workers(config, shipment, identity, run_dir, data_folder)

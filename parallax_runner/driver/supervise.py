@@ -16,6 +16,7 @@ from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.objective import Goal
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.worker_numbers import ClusterSize
 from parallax_runner.driver import phases, recovery, report
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.failure_origins import with_origins
@@ -28,6 +29,7 @@ from parallax_runner.driver.run_summary import global_batch
 from parallax_runner.driver.segments import Handler, MakeSegments, Segments
 from parallax_runner.errors import CheckpointError, LaunchError
 from parallax_runner.launch import processes
+from parallax_runner.launch.blame.first_death import Failure
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.activity import Activity
 from parallax_runner.launch.interrupts import Interrupts
@@ -100,6 +102,7 @@ class _Attempts:
         self._state, self._restarts, self._segments = state, state.restarts, state.segments
         self._artifacts, self._interrupts, self._resizing = artifacts, interrupts, resizing
         self._record, self._display = record, display
+        self._has_run = False
 
     def run_next(self) -> processes.RunResult:
         """Runs an attempt to its end."""
@@ -113,8 +116,15 @@ class _Attempts:
         self._display.show_phase(phases.starting(plan))
         ends_early = self._resizing.ends_early
         make_spec = functools.partial(launch_spec, config, plan, self.prepared.run_dir, ends_early=ends_early)
-        spec = when_back(make_spec) if self._restarts.all else make_spec()
-        result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=self._interrupts)
+        waits = self._restarts.all and not plan.worker_numbers  # otherwise `_settle_size` has waited
+        spec = when_back(make_spec) if waits else make_spec()
+        try:
+            result = processes.run(spec, on_message=on_message, on_stall=report.tell_stall, interrupts=self._interrupts)
+        except LaunchError as error:
+            if not plan.worker_numbers or not self._has_run:
+                raise
+            result = _lost_since_check(error)
+        self._has_run = True
         return with_origins(result, self.prepared.config)
 
     def restart_after(self, result: processes.RunResult) -> bool:
@@ -146,9 +156,9 @@ class _Attempts:
             self._config, self._plan = resized.config, resized.planned.plan
             values = _group_values(resized.run_dir, resized.planned.single, self._plan)
             examples = global_batch(self._config, self._plan.contributors)
-            self._record.resize(self._plan.workers, examples, values)
+            self._record.resize(self._plan.workers, self._plan.servers, examples, values)
             self._segments.resize(self._plan.workers)
-        _note_size(self._state, self._plan, recovery.step_of(self._config))
+        _note_size(self._state, self._plan, self._config)
 
     def _on_checkpoint(self, prefix: Path) -> None:
         self._artifacts.on_checkpoint(prefix)
@@ -156,10 +166,22 @@ class _Attempts:
         self._restarts.on_checkpoint()
 
 
-def _note_size(state: RunState, plan: Plan, step: int) -> None:
-    """Notes the number of workers for the summary, if it may change."""
-    if plan.worker_numbers and (not state.sizes or state.sizes[-1]["workers"] != plan.workers):
-        state.sizes.append({"step": step, "workers": plan.workers})
+def _lost_since_check(error: LaunchError) -> processes.RunResult:
+    """Returns the result of an attempt that could not start, although its processes or hosts were there. One of them
+    may have been lost in between, so the next attempt looks for them again."""
+    failure = Failure("run", 0, "", str(error), (), parts=error.parts)
+    return processes.RunResult("failed", error.exit_status, failure)
+
+
+def _note_size(state: RunState, plan: Plan, config: RunConfig) -> None:
+    """Notes the size of the cluster for the summary, if it may change."""
+    if not plan.worker_numbers:
+        return
+    size: dict[str, Any] = {"workers": plan.workers, "servers": plan.servers}
+    if hosts := ClusterSize.of(config.cluster).hosts:
+        size["hosts"] = list(hosts)
+    if not state.sizes or state.sizes[-1] != {**size, "step": state.sizes[-1]["step"]}:
+        state.sizes.append({"step": recovery.step_of(config), **size})
 
 
 def _record_of(prepared: PreparedRun, steps: int | None, tracker: Tracker, display: ProgressDisplay) -> RunRecord:

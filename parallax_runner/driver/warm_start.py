@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from parallax_runner.analysis.variable_info import GrowingTable
 from parallax_runner.checkpoints.checkpoint_files import read_sidecar, sidecar_path
-from parallax_runner.checkpoints.warm_start import FILE_NAME, KEY, ROWS, Stored, Wanted, WarmStart, notes_on, warm_start
+from parallax_runner.checkpoints.warm_start import (
+    FILE_NAME,
+    KEY,
+    ROWS,
+    Stored,
+    Wanted,
+    WarmStart,
+    chosen,
+    notes_on,
+    warm_start,
+)
 from parallax_runner.config.keras_files import is_keras_file
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.data.table.vocabularies import FRESH, Vocabulary, WithVocabularies, same_rows, vocabulary_in
+from parallax_runner.driver.grown_tables import resized_tables
 from parallax_runner.driver.keras_source import values_in
 from parallax_runner.errors import CheckpointError, ConfigError, Setting
 from parallax_runner.plan.plan import Plan
@@ -55,7 +67,8 @@ def _from_checkpoint(
 ) -> tuple[Sequence[str], WarmStart]:
     """Returns notes, and what the run takes from a checkpoint. Raises ConfigError or CheckpointError if it does not
     fit."""
-    from parallax_runner.checkpoints.checkpoint_ops import stored_in
+    from parallax_runner.analysis.growing import growing_tables
+    from parallax_runner.checkpoints.checkpoint_ops import stored_in, value_in
     from parallax_runner.checkpoints.object_names import tensors_by_name
     from parallax_runner.checkpoints.start import find_whole
 
@@ -63,15 +76,26 @@ def _from_checkpoint(
     assert prefix is not None  # find_whole raises an error if there is none
     prefix = Path(os.path.realpath(prefix.parent)) / prefix.name
     notes_on_vocabulary = _notes_on_vocabulary(config, dataset, prefix)
-    tables = _by_key(config, plan, dataset, prefix)
+    growing = growing_tables(single)
+    tables = _by_key(config, plan, dataset, prefix, growing)
     rows_of = {one.variable: one.file for one in tables}
     stored = stored_in(prefix)
     tensors = tensors_by_name(prefix, stored)
     named = {name: stored[tensor] for name, tensor in tensors.items()}
-    found = warm_start(str(prefix), named, _wanted(plan, single), config.ckpt.take, rows_of)
-    notes = (*notes_on(found), *(one.note for one in tables), *notes_on_vocabulary)
+    wanted = _wanted(plan, single, growing)
+    resized = resized_tables(
+        str(prefix),
+        growing,
+        chosen(str(prefix), named, wanted, config.ckpt.take),
+        named,
+        wanted,
+        lambda name: value_in(prefix, tensors[name]),
+    )
+    found = warm_start(str(prefix), named, wanted, config.ckpt.take, rows_of | resized.rows, resized.values)
+    notes = (*notes_on(found), *(one.note for one in tables), *resized.notes, *notes_on_vocabulary)
     taken = tuple(dataclasses.replace(one, source=tensors[one.source]) for one in found.taken)
-    return notes, dataclasses.replace(found, taken=taken, rows={one.file: one.rows for one in tables})
+    files = resized.files | {one.file: one.rows for one in tables}
+    return notes, dataclasses.replace(found, taken=taken, files=files)
 
 
 def _from_keras_file(
@@ -79,6 +103,8 @@ def _from_keras_file(
 ) -> tuple[Sequence[str], WarmStart]:
     """Returns notes, and what the run takes from a file of Keras, with the values that are taken. Its variables have
     the names of the model's variables. Raises ConfigError or CheckpointError if the file does not fit."""
+    from parallax_runner.analysis.growing import growing_tables
+
     path, take = str(config.ckpt.warm_start), config.ckpt.take
     if take.rows:
         raise ConfigError("a file of Keras has no vocabulary, so rows cannot be taken by their strings").about(
@@ -86,7 +112,7 @@ def _from_keras_file(
         )
     values = values_in(Path(path), single, key=KEY)
     stored = {name: Stored(value.shape, value.dtype.name) for name, value in values.items()}
-    found = warm_start(path, stored, _wanted(plan, single), take)
+    found = warm_start(path, stored, _wanted(plan, single, growing_tables(single)), take)
     taken = {one.source: values[one.source] for one in found.taken}
     return notes_on(found), dataclasses.replace(found, values=taken)
 
@@ -101,17 +127,24 @@ class _Table:
     note: str
 
 
-def _by_key(config: RunConfig, plan: Plan, dataset: Dataset, prefix: Path) -> list[_Table]:
+def _by_key(
+    config: RunConfig, plan: Plan, dataset: Dataset, prefix: Path, growing: Iterable[GrowingTable]
+) -> list[_Table]:
     """Returns the tables that `ckpt.take.rows` names.
 
-    Raises ConfigError if an item names no variable or no column with a vocabulary.
+    Raises ConfigError if an item names no variable or no column with a vocabulary, or a table whose vocabulary grows.
     """
+    with_keys = {table.variable for table in growing}
     shapes = {one.name: one.shape for one in plan.variables}
     found = []
     for number, item in enumerate(config.ckpt.take.rows):
         variable, _, column = item.rpartition(":")
         if variable not in shapes:
             raise ConfigError("expected VARIABLE:COLUMN with a variable of the model").about(Setting(ROWS, item))
+        if variable in with_keys:
+            raise ConfigError(
+                f"the vocabulary of «{variable}» grows, so its rows are taken by their keys without this setting"
+            ).about(Setting(ROWS, item))
         old, new = _vocabularies(column, item, dataset, prefix)
         rows = same_rows(old, new, shapes[variable][0])
         kept = int((rows[new.first :] != FRESH).sum())
@@ -191,11 +224,12 @@ def leave_warm_start(start: WarmStart | None, run_dir: Path) -> None:
     start.save(run_dir)
 
 
-def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
-    """Returns the saved variables. Besides slots, scalars without a gradient belong to the optimizer: its step count,
-    its learning rate, which Keras names so, and its powers of decay. A scalar of a Keras model itself does not, even if
-    it is frozen."""
+def _wanted(plan: Plan, single: SingleDeviceGraph, growing: Iterable[GrowingTable]) -> list[Wanted]:
+    """Returns the saved variables. `growing` are the tables whose vocabularies grow. Besides slots, scalars without a
+    gradient belong to the optimizer: its step count, its learning rate, which Keras names so, and its powers of decay.
+    A scalar of a Keras model itself does not, even if it is frozen."""
     owners = {slot: variable.name for variable in plan.variables for slot in variable.slots}
+    map_of = _rows_of_maps(growing)
     used_by_model = {gradient.variable for gradient in single.gradients} | _of_layers(single)
     found: dict[str, Wanted] = {}
     for one in single.variables:
@@ -208,8 +242,14 @@ def _wanted(plan: Plan, single: SingleDeviceGraph) -> list[Wanted]:
                 is_of_optimizer=one.name in owners or is_counter,
                 is_set=is_counter and one.full_name.endswith("/learning_rate"),
                 owner=owners.get(one.name, one.full_name),
+                map_of=map_of.get(one.name, ""),
             )
     return list(found.values())
+
+
+def _rows_of_maps(growing: Iterable[GrowingTable]) -> dict[str, str]:
+    """Returns the rows to which the variables of maps belong."""
+    return {name: table.variable for table in growing for name in table.map_variables}
 
 
 def _of_layers(single: SingleDeviceGraph) -> set[str]:

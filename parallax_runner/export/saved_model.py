@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,8 @@ from parallax_runner.data.dataset import Dataset, Feature
 from parallax_runner.errors import ExportError, ParallaxError, reason_in
 from parallax_runner.export import raw_inputs
 from parallax_runner.export.inference import InferenceGraph, inference_graph
+from parallax_runner.export.large_models import is_linked
+from parallax_runner.export.linked_checkpoint import LinkedCheckpoint, is_large, size_bytes_of, untouched_zeros
 from parallax_runner.files.literal_path import literal
 from parallax_runner.files.plain import remove
 from parallax_runner.files.whole import write_whole
@@ -38,6 +40,9 @@ def export_saved_model(
     folder: Path,
 ) -> Path:
     """Writes a SavedModel from the checkpoint `prefix` to `folder`, which is replaced, and returns `folder`.
+
+    The values of a large model are links to the files of the checkpoint, or copies of them, which also contain the
+    optimizer's slots (large_models.py).
 
     `rebuild` builds the graph `single` again for batches of any size. If the model cannot be built for any size, or
     would then have different variables, the SavedModel accepts only batches of the training size, and its description
@@ -91,7 +96,7 @@ def _write(
     with tf.Graph().as_default() as graph:
         inputs, example = raw_inputs.imported(served, dataset, examples)
         outputs = {name: _at_least_a_row(graph.get_tensor_by_name(one)) for name, one in served.outputs.items()}
-        saver = _saver(graph, served.variables)
+        saver = _saver(graph, served.variables, prefix)
         fill_tables = _fill_tables(graph, served.table_initializers)
         # Uses no GPU, since the training session holds the GPU's memory.
         with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
@@ -131,19 +136,25 @@ def _at_least_a_row(tensor: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tensor, [1]) if tensor.shape.rank == 0 else tensor
 
 
-def _saver(graph: tf.Graph, variables: Iterable[Variable]) -> tf.train.Saver | None:
+def _saver(graph: tf.Graph, variables: Sequence[Variable], prefix: Path) -> tf.train.Saver | None:
     """Returns a Saver for the graph's variables under logical names. A piece is saved as a slice of the whole
     variable."""
-    made = [_variable(graph, variable) for variable in variables]
-    return tf.train.Saver(made) if made else None
+    linked = is_linked(sum(size_bytes_of(one) for one in variables))
+    made = [_variable(graph, one, is_untouched=linked and is_large(one)) for one in variables]
+    if not made:
+        return None
+    return LinkedCheckpoint(made, variables, prefix) if linked else tf.train.Saver(made)
 
 
-def _variable(graph: tf.Graph, variable: Variable) -> tf.Variable:
+def _variable(graph: tf.Graph, variable: Variable, *, is_untouched: bool) -> tf.Variable:
     """Wraps the graph's handle in a variable with zeros as its initial value, and adds the variable to the graph's
-    collection."""
+    collection. `is_untouched` is as in `untouched_zeros`."""
     handle = graph.get_tensor_by_name(f"{variable.name}:0")
     with tf.name_scope(f"serving/{variable.name}/"):
-        zeros = tf.zeros(variable.shape, variable.dtype, name="zeros")
+        if is_untouched:
+            zeros = untouched_zeros(variable, name="zeros")
+        else:
+            zeros = tf.zeros(variable.shape, variable.dtype, name="zeros")
         assign = tf.raw_ops.AssignVariableOp(resource=handle, value=zeros, name="assign")
         read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype, name="read")
     proto = variable_pb2.VariableDef(

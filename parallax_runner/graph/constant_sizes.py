@@ -32,9 +32,17 @@ def check_constants(sizes: Iterable[Size]) -> None:
 
 
 def constants_of(graph: tf.Graph) -> list[Size]:
-    """Returns the sizes of the constants of a graph, from their shapes."""
-    constants = (op.outputs[0] for op in graph.get_operations() if op.type == "Const")
-    return [(f"«{tensor.op.name}»", size_of(tensor)) for tensor in constants]
+    """Returns the sizes of the constants of a graph in a file. A constant of equal values, such as the initial value of
+    a slot, has only one value there."""
+    constants = [op.outputs[0] for op in graph.get_operations() if op.type == "Const"]
+    sizes = [(f"«{tensor.op.name}»", size_of(tensor)) for tensor in constants]
+    if sum(size_bytes for _, size_bytes in sizes) <= MOST_BYTES:
+        return sizes  # the shapes suffice; reading a value copies it
+    return [(name, _size_in_file(tensor)) for (name, _), tensor in zip(sizes, constants, strict=True)]
+
+
+def _size_in_file(tensor: tf.Tensor) -> int:
+    return int(tensor.op.node_def.attr["value"].ByteSize())
 
 
 def size_of(tensor: tf.Tensor) -> int:

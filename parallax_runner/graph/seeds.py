@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import op_def_registry
 
 INITIAL = -1
+# The op that makes a key and a counter of a seed that is an input.
+KEY_OF_SEED = "StatelessRandomGetKeyCounter"
 
 
 def derive_seeds(
@@ -23,15 +25,15 @@ def derive_seeds(
     derived from (`seed`, op name) only, to make initial values equal on all ranks. `first_step` is included because a
     new session restarts each op's stream, and a resumed run must not repeat its earlier draws.
 
-    If an op takes its seed as an input, as in Keras layers, that seed is combined with a seed for the rank. Here,
-    `first_step` is not included, because checkpoints contain the input seed.
+    If an op takes its seed or its key as an input, as in Keras layers and with a `tf.random.Generator`, that seed is
+    combined with a seed for the rank. Here, `first_step` is not included, because checkpoints contain the input seed.
     """
     seeded = tf.GraphDef()
     seeded.CopyFrom(graph_def)
     initial = _needed_by(seeded, initializers)
-    for node in _nodes_with_given_seed(seeded.node):
+    for node, given in _with_given_seed(seeded.node):
         if node.name not in initial:
-            seeded.node.extend(_combined(node, node.name, seed, rank, inside=False))
+            seeded.node.extend(_combined(node, given, f"{seed}/{rank}/{node.name}", inside=False))
     for node in seeded.node:
         if "seed2" in node.attr:
             _set_seeds(node, node.name, seed, INITIAL if node.name in initial else rank, first_step)
@@ -47,25 +49,48 @@ def derive_seeds(
 def _seed_function(function: Any, name: str, seed: int, rank: int, first_step: int) -> None:
     """Gives each random op in a function its own seeds. `name` identifies the function."""
     if rank != INITIAL:
-        for node in _nodes_with_given_seed(function.node_def):
-            function.node_def.extend(_combined(node, f"{name}/{node.name}", seed, rank, inside=True))
+        for node, given in _with_given_seed(function.node_def):
+            function.node_def.extend(_combined(node, given, f"{seed}/{rank}/{name}/{node.name}", inside=True))
     for node in function.node_def:
         if "seed2" in node.attr:
             _set_seeds(node, f"{name}/{node.name}", seed, rank, first_step)
 
 
-def _nodes_with_given_seed(nodes: Iterable[tf.NodeDef]) -> list[tf.NodeDef]:
-    """Returns the nodes that take their seed as an input, in a list of its own: nodes can be added meanwhile."""
-    return [node for node in nodes if given_seed(node) is not None]
+class GivenSeed(NamedTuple):
+    """An input that decides what an op draws: its position, its dtype and the number of its elements."""
+
+    place: int
+    dtype: tf.DType
+    size: int
 
 
-def given_seed(node: tf.NodeDef) -> int | None:
-    """Returns the position of the input that is an op's seed, or None if the op takes no seed as an input."""
+def _with_given_seed(nodes: Iterable[tf.NodeDef]) -> list[tuple[tf.NodeDef, GivenSeed]]:
+    """Returns the nodes that take a seed or a key as an input, in a list of its own: nodes can be added meanwhile.
+
+    A key that has been made of a seed differs by rank already, so it is left out.
+    """
+    nodes = list(nodes)
+    of_seeds = {node.name for node in nodes if node.op == KEY_OF_SEED}
+    found = [(node, given) for node in nodes if (given := given_seed(node)) is not None]
+    return [(node, given) for node, given in found if _producer(node.input[given.place]) not in of_seeds]
+
+
+def given_seed(node: tf.NodeDef) -> GivenSeed | None:
+    """Returns the input that is an op's seed or key, or None if the op takes neither as an input."""
     if not node.op.startswith("Stateless"):
         return None
     definition = op_def_registry.get(node.op)
     names = [argument.name for argument in definition.input_arg] if definition else []
-    return names.index("seed") if "seed" in names else None
+    if "seed" in names:
+        return GivenSeed(names.index("seed"), tf.as_dtype(node.attr["Tseed"].type), size=2)
+    if "key" in names:
+        return GivenSeed(names.index("key"), tf.uint64, size=1)
+    return None
+
+
+def _producer(tensor: str) -> str:
+    """Returns the name of the node that produces an input."""
+    return tensor.removeprefix("^").split(":")[0]
 
 
 def draws(node: tf.NodeDef) -> bool:
@@ -87,23 +112,22 @@ def stream_draws(graph_def: tf.GraphDef, ends: Iterable[str]) -> list[tf.NodeDef
     return [node for node in (*nodes, *inner) if "seed2" in node.attr]
 
 
-def _combined(node: tf.NodeDef, name: str, seed: int, rank: int, *, inside: bool) -> list[tf.NodeDef]:
-    """Combines the seed that `node` reads with the rank's seed, and returns the nodes that were added.
+def _combined(node: tf.NodeDef, given: GivenSeed, key: str, *, inside: bool) -> list[tf.NodeDef]:
+    """Combines the seed that `node` reads with a seed that is derived from `key`, and returns the nodes that were
+    added.
 
     If the node is `inside` a function, the names of tensors contain the name of the op's output argument.
     """
-    place, dtype = given_seed(node), tf.as_dtype(node.attr["Tseed"].type)
-    assert place is not None
-    digest = hashlib.sha256(f"{seed}/{rank}/{name}".encode()).digest()
-    own = np.frombuffer(digest[: 2 * dtype.size], dtype.as_numpy_dtype)
+    digest = hashlib.sha256(key.encode()).digest()
+    own = np.frombuffer(digest[: given.size * given.dtype.size], given.dtype.as_numpy_dtype)
     constant = tf.NodeDef(name=f"{node.name}/seed_of_rank", op="Const", device=node.device)
-    constant.attr["dtype"].type = dtype.as_datatype_enum
-    constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(own, dtype))
+    constant.attr["dtype"].type = given.dtype.as_datatype_enum
+    constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(own, given.dtype))
     # If a seed is given as a list, TensorFlow itself names it «…/seed».
     combined = tf.NodeDef(name=f"{node.name}/combined_seed", op="BitwiseXor", device=node.device)
-    combined.input[:] = [node.input[place], f"{constant.name}:output:0" if inside else constant.name]
-    combined.attr["T"].type = dtype.as_datatype_enum
-    node.input[place] = f"{combined.name}:z:0" if inside else combined.name
+    combined.input[:] = [node.input[given.place], f"{constant.name}:output:0" if inside else constant.name]
+    combined.attr["T"].type = given.dtype.as_datatype_enum
+    node.input[given.place] = f"{combined.name}:z:0" if inside else combined.name
     return [constant, combined]
 
 
@@ -142,5 +166,5 @@ def _needed_by(graph_def: tf.GraphDef, starts: Iterable[str]) -> set[str]:
         name = stack.pop()
         if name not in found:
             found.add(name)
-            stack.extend(tensor.removeprefix("^").split(":")[0] for tensor in inputs[name])
+            stack.extend(_producer(tensor) for tensor in inputs[name])
     return found

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch.hosts import Hosts
@@ -22,6 +22,8 @@ from parallax_runner.launch.remote import RemoteCommand, check_command
 
 ANSWER_SECS = 15.0
 POLL_SECS = 0.05
+# How long a run waits for a host that it has used before. A host that restarts needs some minutes.
+RETURNS_SECS = 900.0
 # The exit statuses of a shell that cannot execute a program.
 NOT_FOUND_STATUSES = (126, 127)
 
@@ -32,21 +34,52 @@ def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], boo
 
     `folders` must be on a file system that all hosts share. Raises LaunchError for the first host that fails a check.
     """
-    with _tokens(folders) as tokens, socket.create_server((hosts.address, 0), backlog=len(hosts.remote)) as listener:
-        driver = listener.getsockname()[:2]
-        named = [str(token) for token in tokens]
-        commands = {
-            host: check_command(hosts.remote_shell, host, tokens=named, cwd=os.getcwd(), driver=driver)
-            for host in hosts.remote
-        }
-        with contextlib.ExitStack() as stack:
-            asked = {host: stack.enter_context(_Question(command)) for host, command in commands.items()}
-            deadline = time.monotonic() + ANSWER_SECS
-            while not stopped() and time.monotonic() < deadline and not all(one.ended() for one in asked.values()):
-                time.sleep(POLL_SECS)
-            if stopped():
-                return {}
-            return {host: _judge(host, question, hosts) for host, question in asked.items()}
+    with HostChecks(hosts.remote, hosts.remote_shell, hosts.address, folders) as checks:
+        checks.wait(stopped)
+        if stopped():
+            return {}
+        return {host: checks.name_of(host) for host in hosts.remote}
+
+
+class HostChecks:
+    """Checks of other machines that run at the same time. Leaving the context ends them.
+
+    `folders` must be on a file system that all hosts share, and `address` is this machine's address.
+    """
+
+    def __init__(self, names: Sequence[str], remote_shell: str, address: str, folders: Sequence[Path]) -> None:
+        self._names, self._remote_shell, self._address, self._folders = tuple(names), remote_shell, address, folders
+        self._asked: dict[str, _Question] = {}
+        self._stack = contextlib.ExitStack()
+        self._deadline_secs = 0.0
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as opening:
+            tokens = [str(token) for token in opening.enter_context(_tokens(self._folders))]
+            listener = opening.enter_context(socket.create_server((self._address, 0), backlog=len(self._names)))
+            driver = listener.getsockname()[:2]
+            for host in self._names:
+                command = check_command(self._remote_shell, host, tokens=tokens, cwd=os.getcwd(), driver=driver)
+                self._asked[host] = opening.enter_context(_Question(command))
+            self._stack = opening.pop_all()
+        self._deadline_secs = time.monotonic() + ANSWER_SECS
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def wait(self, stopped: Callable[[], bool]) -> None:
+        """Waits until the checks are over. Returns early once `stopped()` returns True."""
+        while not stopped() and not self.are_over():
+            time.sleep(POLL_SECS)
+
+    def are_over(self) -> bool:
+        """Returns whether all hosts have answered, or the time for answers is over."""
+        return time.monotonic() > self._deadline_secs or all(one.ended() for one in self._asked.values())
+
+    def name_of(self, host: str) -> str:
+        """Returns the host name that a host reports. Raises LaunchError if it has failed a check, or not answered."""
+        return _judge(host, self._asked[host], self._address)
 
 
 class _Question:
@@ -101,7 +134,7 @@ class _Question:
         return self._files[number].read().decode(errors="replace")
 
 
-def _judge(host: str, question: _Question, hosts: Hosts) -> str:
+def _judge(host: str, question: _Question, address: str) -> str:
     """Returns the host name that the host reports. Raises LaunchError if the host fails a check."""
     where = f"host {host!r} in cluster.resource_info"
     answer = question.answer() if question.ended() else None
@@ -132,7 +165,7 @@ def _judge(host: str, question: _Question, hosts: Hosts) -> str:
         raise LaunchError(f"{where} has no folder {os.getcwd()}: start the run in a folder that all hosts share")
     if answer["control"] is not None:
         raise LaunchError(
-            f"{where} cannot connect to this machine at {hosts.address}: {answer['control']}; workers and servers "
+            f"{where} cannot connect to this machine at {address}: {answer['control']}; workers and servers "
             "need TCP connections to the driver and to one another, on any port"
         )
     return str(answer["host"])

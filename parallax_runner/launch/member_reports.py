@@ -51,6 +51,7 @@ def _note_standing(member: Member, message: Message) -> None:
     member.doing = fields.get("doing", member.doing)
     member.doing_secs = fields.get("doing_secs", member.doing_secs)
     member.step = fields.get("step", member.step)
+    member.awaited = fields.get("awaited", member.awaited)
     member.where = fields.get("where", member.where)
     member.inside = fields.get("inside", member.inside)
 

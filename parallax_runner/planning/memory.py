@@ -15,7 +15,7 @@ DRIVER_BYTES, WORKER_BYTES, SERVER_BYTES = 600 << 20, 750 << 20, 450 << 20
 # Own rows and slots need this much more memory than their size, at the start and in steps.
 OVERHEAD = 1.12
 # A joint save needs this much if a rank's variables are small.
-LEAST_JOINT_SAVE_BYTES = 200 << 20
+LEAST_JOINT_SAVE_BYTES = 100 << 20
 # The copies that the chief holds of variables while it writes them: of its own, of those that one server has whole, and
 # of those whose shards it writes in blocks. A server holds one more copy of its rows while they are read.
 WHOLE_COPIES, SERVED_COPIES, SHARDED_COPIES = 2, 3, 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tensorflow.compat.v1 as tf
 
@@ -175,6 +175,19 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class VocabularyCounts:
+    """How full this worker's part of a map is. Its buckets have `places` places each and `capacity` in all. `keys` of
+    the places are taken, `fullest` of them in one bucket, and `overflow` counts how often a step saw a key without a
+    place (scalars, int64). Fetch them outside of steps."""
+
+    capacity: int
+    places: int
+    keys: tf.Tensor
+    fullest: tf.Tensor
+    overflow: tf.Tensor
+
+
+@dataclass(frozen=True)
 class DistributedGraph:
     """One worker's graph, with all of its replicas.
 
@@ -209,6 +222,8 @@ class DistributedGraph:
 
     `finite_gradients` (bool, one entry for each variable in `with_gradients`) tells which raw gradients of this worker
     are finite. It can be fetched with a step.
+
+    `vocabularies` counts the keys of the vocabularies that grow, by the paths of their layers.
 
     The other fields are mainly for asynchronous training. A field that the plan does not need is None. `mutex` is the
     lock that is held during a push, and during a consistent read of all variables. `staleness` (int64, one entry per
@@ -247,6 +262,7 @@ class DistributedGraph:
     device: str
     finite_gradients: tf.Tensor
     with_gradients: tuple[str, ...]
+    vocabularies: dict[str, VocabularyCounts] = field(default_factory=dict)
     vote: tf.Tensor | None = None
     votes: tf.Tensor | None = None
     ahead: Ahead | None = None

@@ -12,6 +12,7 @@ from parallax_runner.rewrite.every_route.finite_gradients import finite_gradient
 from parallax_runner.rewrite.every_route.initialize import initialize_alike, together
 from parallax_runner.rewrite.every_route.leave import leave_together
 from parallax_runner.rewrite.every_route.place import place_on_worker
+from parallax_runner.rewrite.every_route.vocabulary_counts import vocabulary_counts
 from parallax_runner.rewrite.every_route.votes import add_votes
 from parallax_runner.rewrite.every_route.weigh_by_share import if_any_example, weighed
 from parallax_runner.rewrite.exchange.count_bytes import count_sent_bytes
@@ -37,6 +38,7 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
     vote, votes = add_votes(first) if needs_all_ranks(first.plan) else (None, None)
     place_on_worker(first)
     validation_sums, validation_last = _metrics_of_validation(first, single.validation_metrics)
+    variables = _logical_variables(first)
     return DistributedGraph(
         graph=first.graph,
         prefixes=tuple(rewrite.prefix for rewrite in replicas),
@@ -61,12 +63,13 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
         agree=initialization.agree,
         sent_bytes=sent_bytes,
         applied=first.applied,
-        variables=_logical_variables(first),
+        variables=variables,
         copies=_copies(replicas),
         rank=worker,
         device=first.worker_device,
         finite_gradients=finite_gradients(list(replicas)),
         with_gradients=tuple(gradient.variable for gradient in single.gradients),
+        vocabularies=vocabulary_counts(first, variables),
         vote=vote,
         votes=votes,
         ahead=first.ahead,

@@ -19,7 +19,7 @@ class Standing:
     """The progress of a run: `step` of `steps` steps are complete. `steps` is None if the total is unknown.
 
     Rates are totals over all ranks, and None while they are unknown. `metrics` contains the values of all metrics
-    except the loss, by name.
+    except the loss, by name. `vocabulary` says how full the vocabularies that grow are, if there are any.
     """
 
     step: int
@@ -29,6 +29,7 @@ class Standing:
     words_per_sec: float | None = None
     examples_per_sec: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    vocabulary: str = ""
 
     @property
     def left_secs(self) -> float | None:
@@ -159,7 +160,8 @@ def format_line(standing: Standing) -> str:
 
 
 def format_rates(standing: Standing) -> str:
-    """Formats the loss, the first few metrics, the speed and the time left. Omits values that are unknown.
+    """Formats the loss, the first few metrics, the vocabularies that grow, the speed and the time left. Omits values
+    that are unknown.
 
     The speed is in words per second if this rate is known, else in examples per second, else in steps per second.
     """
@@ -167,6 +169,8 @@ def format_rates(standing: Standing) -> str:
     if standing.loss is not None:
         parts.append(f"loss {standing.loss:.4f}")
     parts += [f"{name} {value:.4f}" for name, value in list(standing.metrics.items())[:MAX_METRICS]]
+    if standing.vocabulary:
+        parts.append(standing.vocabulary)
     if standing.words_per_sec is not None:
         parts.append(f"{standing.words_per_sec:,.0f} words/s")
     elif standing.examples_per_sec is not None:

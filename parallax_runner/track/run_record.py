@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from parallax_runner.config.objective import VALIDATION_LOSS, Goal
@@ -20,6 +21,8 @@ from parallax_runner.files.whole import write_whole
 from parallax_runner.track.metric_totals import MetricTotals, Results
 from parallax_runner.track.progress import ProgressDisplay, Standing, format_validation
 from parallax_runner.track.tracker import Tracker
+from parallax_runner.track.vocabularies import Vocabularies
+from parallax_runner.train.growth import Reported
 from parallax_runner.train.metric_sums import Sums
 
 # Returns the metrics of groups of the validation after a step.
@@ -77,6 +80,7 @@ class RunRecord:
     last_validation_metrics: dict[str, float] = field(default_factory=dict)
     staleness: Counter[int] = field(default_factory=Counter)
     dropped: Counter[int] = field(default_factory=Counter)
+    vocabularies: Vocabularies = field(default_factory=Vocabularies)
     _losses: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     _validations: dict[int, dict[int, tuple[float, int, Sums]]] = field(default_factory=lambda: defaultdict(dict))
     _recent_step_secs: list[float] = field(default_factory=list)
@@ -94,12 +98,15 @@ class RunRecord:
         metrics: Sequence[Any] = (),
         metric_rests: Sequence[Any] = (),
         metric_last: Sequence[Any] = (),
+        vocabularies: Reported = MappingProxyType({}),
     ) -> None:
         """Processes one rank's report on the steps up to `step`. The report contains the losses of these steps, the
         seconds that each step took and, in asynchronous training, the staleness of each push (the number of pushes by
         other replicas since the pull). A loss is None if the step did not use this rank's gradient. `dropped` is the
         number of gradients that the rank computed but no step used. `metrics`, `metric_rests` and `metric_last` are the
-        rank's metric sums over these steps (`Sums`), as nested lists."""
+        rank's metric sums over these steps (`Sums`), as nested lists. `vocabularies` are the rank's vocabularies that
+        grow."""
+        self.vocabularies.add(rank, step, vocabularies, workers=self.workers)
         self.staleness.update(staleness)
         self.dropped[rank] += dropped
         if self.totals is not None:
@@ -197,21 +204,24 @@ class RunRecord:
         if self.totals is not None:
             self.totals.restart(step)
         self._losses.clear()
+        self.vocabularies.restart()
         self._validations.clear()
         self._recent_step_secs = []
         self._first_ranks_steps = 0
         self.display.restart()
 
-    def resize(self, workers: int, global_batch: int | None, group_values: GroupValues | None) -> None:
-        """Continues with another number of ranks. The arguments are as in this class."""
+    def resize(self, workers: int, servers: int, global_batch: int | None, group_values: GroupValues | None) -> None:
+        """Continues on a cluster of another size. The other arguments are as in this class."""
         self.workers, self.global_batch, self.group_values = workers, global_batch, group_values
         if self.totals is not None:
             self.totals.workers = workers
-        self.tracker.log_metrics(self.last_step, {"cluster/workers": float(workers)})
+        self.tracker.log_metrics(self.last_step, {"cluster/workers": float(workers), "cluster/servers": float(servers)})
 
     def end(self) -> None:
         """Records the percentiles of rank 0's step times, excluding the warm-up steps. Also records the staleness
-        histogram and the counts of dropped gradients, if the run has them."""
+        histogram and the counts of dropped gradients, if the run has them. Tells how full the vocabularies are."""
+        for line in self.vocabularies.lines():
+            self.display.say(line)
         self.tracker.log_metrics(self.last_step, percentiles_ms("time/run_step_ms", self._step_secs))
         if self.staleness:
             self.tracker.log_metrics(self.last_step, histogram_of(self.staleness))
@@ -233,13 +243,22 @@ class RunRecord:
                 "throughput/words_per_sec": rates["words_per_sec"],
                 **metrics,
                 **times,
+                **self.vocabularies.metrics(),
                 # This is only the count up to now. The total at the end also includes the last reports of slow workers.
                 **({} if self.contributors is None else {"train/dropped_gradients": float(self.dropped.total())}),
             },
         )
         shown = {name.removeprefix("train/"): value for name, value in metrics.items()}
         self.display.update(
-            Standing(step=step, steps=self.steps, loss=loss, metrics=shown, steps_per_sec=steps_per_sec, **rates)
+            Standing(
+                step=step,
+                steps=self.steps,
+                loss=loss,
+                metrics=shown,
+                steps_per_sec=steps_per_sec,
+                vocabulary=self.vocabularies.brief(),
+                **rates,
+            )
         )
 
     def rates(self, steps_per_sec: float | None) -> dict[str, float | None]:

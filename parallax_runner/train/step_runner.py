@@ -19,6 +19,7 @@ from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.profile.record import StepProfiler
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.train import peers
+from parallax_runner.train.growth_since_report import GrowthSinceReport
 from parallax_runner.train.lookahead_steps import StepsAhead
 from parallax_runner.train.metric_sums import NOTHING, Last, Sums
 from parallax_runner.train.peers import Peers
@@ -94,6 +95,7 @@ class StepRunner:
     throughput: Throughput = field(default_factory=Throughput)
     losses: list[float | None] = field(default_factory=list)  # not reported yet
     metric_sums: Sums = NOTHING  # not reported yet
+    _growth: GrowthSinceReport = field(default_factory=GrowthSinceReport)
     _skipped_in_a_row: int = 0
     _save_granted: bool = False
 
@@ -117,6 +119,7 @@ class StepRunner:
         self.first_step = self.step = first_step
         self.first_example = first_example
         self.passed, self.throughput = 1, Throughput()
+        self._growth.begin(self.session, self.distributed.vocabularies, first_step)
         if self.saver:
             self.saver.start(first_step)
             self.saver.warm_up(self.session)
@@ -220,6 +223,7 @@ class StepRunner:
             step_secs=step_secs,
             **observed,
             **self.metric_sums.fields(),
+            **self._growth.fields(self.session, self.distributed.vocabularies, self.step),
         )
         self.losses, self.metric_sums = [], NOTHING
 

@@ -242,7 +242,12 @@ def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:
     reads and sets environment variables, which no other thread may access at the same time (docs/design/0034).
     """
     choose(BACKENDS[plan.options.backend])
-    client.prove(claim(run_dir, _joined(plan, client) if uses_collectives(plan) else None))
+    if not uses_collectives(plan):
+        client.prove(claim(run_dir, None))
+        return
+    world = _joined(plan, client)
+    client.awaited = backend().ops().awaited_ranks
+    client.prove(claim(run_dir, world))
 
 
 def _joined(plan: Plan, client: ControlClient) -> World:

@@ -14,6 +14,9 @@ POLITE = ("SIGTERM", "SIGINT", "SIGHUP")
 TO_DRIVER = ("SIGKILL", *POLITE)
 # SIGKILL is also what the kernel does where memory ends. Nobody watches whether the driver is stopped: that is Ctrl-Z.
 TO_OTHERS = ("SIGKILL", "SIGTERM", "SIGSEGV", "SIGSTOP")
+# What the kills of runs with native exchanges take in turn.
+NATIVE_MODES = ("sharded", "mpi", "hybrid")
+NATIVE_ROLES = ("worker 1", "worker 0", "worker 1", "worker 0", "mpirun")
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,11 @@ class Kill:
     role: str
     signal: str
     phase: str
+    backend: str = "auto"
 
     def __str__(self) -> str:
-        return f"{self.mode}-{self.role.replace(' ', '_')}-{self.signal}-{self.phase}"
+        backend = "" if self.backend == "auto" else f"{self.backend}-"
+        return f"{backend}{self.mode}-{self.role.replace(' ', '_')}-{self.signal}-{self.phase}"
 
 
 def exists(kill: Kill) -> bool:
@@ -48,6 +53,13 @@ def kills() -> list[Kill]:
             possible = [one for one in (Kill(mode, role, signal, phase) for mode in MODES) if exists(one)]
             chosen.append(min(possible, key=lambda one: _tried(chosen, one)))
     return chosen
+
+
+def native_kills() -> list[Kill]:
+    """Each pair of signal and phase once under native exchanges."""
+    pairs = itertools.product(TO_OTHERS, PHASES)
+    modes, roles = itertools.cycle(NATIVE_MODES), itertools.cycle(NATIVE_ROLES)
+    return [Kill(next(modes), next(roles), signal, phase, "native") for signal, phase in pairs]
 
 
 def _tried(chosen: list[Kill], kill: Kill) -> tuple[int, int]:

@@ -35,7 +35,7 @@ from parallax_runner.errors import CheckpointError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train import sessions
-from tests.single.small_models import captured, planned
+from tests.single.small_models import BATCH, ROWS, WIDTH, Features, captured, lookup_model, planned
 
 STEPS = (10, 20, 30)
 NEWEST = STEPS[-1]
@@ -252,16 +252,29 @@ DAMAGES = damages()
 
 @dataclass(frozen=True)
 class Sound:
-    """A folder with three checkpoints and a best one, and the values of `table` in each."""
+    """A folder with three checkpoints and a best one, and the values of all variables in each."""
 
     folder: Path
     single: SingleDeviceGraph
-    tables: dict[int, np.ndarray]
+    values: dict[int, dict[str, np.ndarray]]
+
+
+def model(features: Features) -> tf.Tensor:
+    """[BATCH]: lookups in a table, and in one whose vocabulary grows."""
+    from parallax_runner.layers import GrowingEmbedding  # imports Keras
+
+    growing = GrowingEmbedding(1, 1024, overflow="shared", seed=1, name="growing", dtype="float64")
+    return lookup_model(features) + tf.reduce_sum(growing(features["ids"], training=True), axis=1)
+
+
+def batch(step: int) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(step)
+    return {"ids": draw.integers(0, ROWS, BATCH), "x": draw.normal(size=(BATCH, WIDTH)), "y": draw.normal(size=BATCH)}
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
-    folder, single, tables = tmp_path_factory.mktemp("sound"), captured(), {}
+    folder, single, values = tmp_path_factory.mktemp("sound"), captured(model), {}
     for step in STEPS:
         distributed = rewrite_for_rank(single, planned(single, "local"), rank=0, seed=step)
         ops = CheckpointOps(distributed)
@@ -278,11 +291,14 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
                 run_id=lambda: None,
             )
             saver.start(step - 1)
+            (features,) = distributed.features
+            session.run(distributed.train_op, {features[name]: array for name, array in batch(step).items()})
             saver.finish(session, step=step, examples=8 * step)
-            tables[step] = ops.snapshot(session)["table"]
+            values[step] = ops.snapshot(session)
             note_validated(folder, step, float(step))
-    assert len({table.tobytes() for table in tables.values()}) == len(STEPS)
-    return Sound(folder, single, tables)
+    for name in ("table", "growing/keys", "growing/rows"):
+        assert len({one[name].tobytes() for one in values.values()}) == len(STEPS)
+    return Sound(folder, single, values)
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +325,10 @@ def expect_values_of(sound: Sound, prefix: Path) -> None:
     ops = CheckpointOps(distributed)
     with tf.Session(graph=distributed.graph) as session:
         sessions.initialize(session, distributed, ops, str(prefix))
-        np.testing.assert_array_equal(ops.snapshot(session)["table"], sound.tables[step_of(prefix)])
+        found, expected = ops.snapshot(session), sound.values[step_of(prefix)]
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def copy_of(sound: Sound, folder: Path) -> Path:

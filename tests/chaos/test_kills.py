@@ -16,7 +16,7 @@ import pytest
 from parallax_runner.checkpoints.checkpoint_files import PARTIAL, damage, list_checkpoints, step_of
 from parallax_runner.checkpoints.start import find_start
 from tests.chaos.conftest import OUTCOME
-from tests.chaos.kills import Kill, kills
+from tests.chaos.kills import Kill, kills, native_kills
 from tests.integration.runs import LAUNCH_SECS, Run, Running, launch, started
 
 HANG_TIMEOUT_SECS = 8
@@ -76,7 +76,7 @@ def temporary(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("kill", kills(), ids=str)
+@pytest.mark.parametrize("kill", [*kills(), *native_kills()], ids=str)
 def test_a_kill(
     kill: Kill,
     lm: tuple[str, ...],
@@ -85,7 +85,8 @@ def test_a_kill(
     record_property: Callable[[str, object], None],
 ) -> None:
     record_property(OUTCOME, (f"{kill.signal} to {kill.role}", kill.phase))
-    overrides = [*lm, f"comm={kill.mode}", "tracking=off", f"train.hang_timeout_secs={HANG_TIMEOUT_SECS}"]
+    overrides = [*lm, f"comm={kill.mode}", f"comm.backend={kill.backend}", "tracking=off"]
+    overrides += [f"train.hang_timeout_secs={HANG_TIMEOUT_SECS}"]
     overrides += ["train.log_every=20", *(["ckpt.save_steps=2", "ckpt.keep=3"] if kill.phase == "save" else [])]
     with started(*overrides, "train.steps=1000000", cwd=tmp_path) as running:
         reach(running, kill)

@@ -16,7 +16,7 @@ from parallax_runner.checkpoints.checkpoint_files import damage, list_checkpoint
 from parallax_runner.checkpoints.publish import prepare
 from parallax_runner.checkpoints.start import find_start
 from tests.chaos.conftest import OUTCOME
-from tests.parallel.saving_worker import KILLED_STEPS
+from tests.parallel.saving_worker import GROWING, KILLED_STEPS
 from tests.parallel.test_saving_by_ranks import Values, expect_same, expected, launch, launched, others_than, values
 
 pytestmark = pytest.mark.timeout(1800)
@@ -26,6 +26,7 @@ KILLS = 40
 MOST_SHARE = 1.1
 BEFORE, LAST = KILLED_STEPS[-2:]
 AGAIN = 20
+SLOTS = f"{GROWING}/rows/Momentum"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Killed:
 
     def _left(self, kill: Kill) -> Left:
         run_dir = self._make_folder("killed")
-        order = {"name": kill.name, "start": None, "victim": kill.victim, "share": kill.share}
+        order = {"name": kill.name, "start": None, "victim": kill.victim, "share": kill.share, "grows": True}
         assert launched(run_dir, kill.ranks, [order]).status == "failed"
         folder = run_dir / kill.name / "ckpt"
         partly = sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
@@ -91,7 +92,7 @@ class Killed:
             run_dir,
             ranks,
             [
-                {"name": kill.name, "start": str(prefix), "again": str(prefix.parent), "step": AGAIN}
+                {"name": kill.name, "start": str(prefix), "again": str(prefix.parent), "step": AGAIN, "grows": True}
                 for kill, prefix in left.items()
             ],
         )
@@ -111,6 +112,24 @@ def test_no_checkpoint_is_lost_or_half(
     left = killed.left(kill)
     assert all(damage(prefix) is None for prefix in list_checkpoints(left.prefix.parent))
     expect_same(values(left.prefix), left.wanted)
+    expect_whole_map(values(left.prefix))
+
+
+def expect_whole_map(saved: Values) -> None:
+    """Each key has one place, which the index finds, and each key that has been trained on has a row and a slot. The
+    rows without a key have neither."""
+    keys, index, fill, rows, slots = (
+        saved[name] for name in (*(f"{GROWING}/{part}" for part in ("keys", "index", "fill", "rows")), SLOTS)
+    )
+    places = keys.shape[1]
+    is_taken = np.arange(places) < fill[:, np.newaxis]
+    assert len(np.unique(keys[is_taken])) == fill.sum() > 0
+    np.testing.assert_array_equal(np.sort(index, axis=1)[:, -places:], np.where(is_taken, np.arange(places) + 1, 0))
+    for values_of_rows in (rows, slots):
+        of_keys = np.abs(values_of_rows[: fill.size * places]).max(axis=1)
+        np.testing.assert_array_equal(of_keys > 0, is_taken.ravel())
+    shared = np.abs(rows[fill.size * places :]).max(axis=1) > 0
+    np.testing.assert_array_equal(shared, saved[f"{GROWING}/overflow"] > 0)
 
 
 @pytest.mark.parametrize("kill", EVERY, ids=lambda kill: kill.name)

@@ -1,4 +1,4 @@
-"""Models and data of runs whose number of workers changes; imported by the runs of test_elastic.py."""
+"""Models and data of runs whose number of workers changes, for test_elastic.py and its runs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from tests.integration.resumable import IDS, ROWS, WIDTH
 
 EXAMPLES = 600
 SLOW_SECS = 0.1
+# What the workers of the script feed.
+SCRIPT_IDS = ([0, 1, 2, 2], [2, 3, 4, 5])
+SCRIPT_RATE = 0.01
 
 
 class SlowUntil(ArrayDataset):
@@ -52,6 +55,27 @@ def build_counting(features: dict[str, tf.Tensor], optimizer: tf.train.Optimizer
     loss = -tf.reduce_mean(tf.nn.embedding_lookup(visits, features["number"]))
     train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
     return {"loss": loss, "train_op": train_op}
+
+
+def build_constant(features: dict[str, tf.Tensor], optimizer: tf.train.Optimizer) -> dict[str, Any]:
+    """Builds a model like `build_deterministic` whose initial values are constants."""
+    values = np.linspace(-1.0, 1.0, ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)
+    table = tf.get_variable("table", [ROWS, WIDTH], initializer=tf.constant_initializer(values))
+    weights = tf.get_variable("weights", [IDS, WIDTH], initializer=tf.ones_initializer())
+    predicted = tf.reduce_sum(tf.nn.embedding_lookup(table, features["ids"]) * weights, axis=[1, 2])
+    loss = tf.reduce_mean(tf.square(predicted - features["y"]))
+    train_op = optimizer.minimize(loss, global_step=tf.train.get_or_create_global_step())
+    return {"loss": loss, "train_op": train_op}
+
+
+def build_of_script() -> None:
+    """Builds the model of scripts/train_resized.py, with the placeholder `ids` and the operation `train`."""
+    ids = tf.placeholder(tf.int32, [None], name="ids")
+    table = tf.get_variable("table", [6, 2], initializer=tf.ones_initializer())
+    weights = tf.get_variable("weights", [2], initializer=tf.ones_initializer())
+    step = tf.train.get_or_create_global_step()
+    loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.nn.embedding_lookup(table, ids) * weights, axis=1) - 3.0))
+    tf.train.GradientDescentOptimizer(SCRIPT_RATE).minimize(loss, global_step=step, name="train")
 
 
 def make_keras(*, learning_rate: float) -> keras.Model:

@@ -24,6 +24,7 @@ from parallax_runner.config.hydra_quotes import quoted
 from tests import forked
 
 LAUNCH_SECS = 400
+PROGRAM = ("-m", "parallax_runner")
 # The smallest language model; the fixture `text` adds `data.path`.
 VOCAB_SIZE = 200
 SEQUENCE_LENGTH = 5
@@ -92,10 +93,18 @@ class Run:
 
 
 class Running:
-    """A run in the background until it ends or is ended; `run_dir` identifies its processes."""
+    """A run in the background until it ends or is ended; `run_dir` identifies its processes. `program` is what Python
+    runs. A program other than the runner itself chooses `run_dir`."""
 
     def __init__(
-        self, arguments: Sequence[str], *, run_dir: Path, cwd: Path, python_path: Path | None, is_forked: bool = False
+        self,
+        arguments: Sequence[str],
+        *,
+        run_dir: Path,
+        cwd: Path,
+        python_path: Path | None,
+        is_forked: bool = False,
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         cwd.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
@@ -104,12 +113,10 @@ class Running:
         self._started = time.monotonic()
         paths = (python_path, os.environ.get("PYTHONPATH"))
         python = str(forked.STUB) if is_forked else sys.executable
+        folder = [f"hydra.run.dir={quoted(str(run_dir))}"] if program is PROGRAM else []
         with open(self._stdout, "w") as stdout, open(self._stderr, "w") as stderr:
             self.process = subprocess.Popen(
-                guarded(
-                    [python, "-m", "parallax_runner", *arguments, f"hydra.run.dir={quoted(str(run_dir))}"],
-                    signal.SIGTERM,
-                ),
+                guarded([python, *program, *arguments, *folder], signal.SIGTERM),
                 cwd=cwd,
                 env={
                     **os.environ,
@@ -131,6 +138,10 @@ class Running:
             stderr=self._stderr.read_text(),
             secs=time.monotonic() - self._started,
         )
+
+    def stderr(self) -> str:
+        """Returns what the driver has written to stderr so far."""
+        return self._stderr.read_text()
 
     def wait_for_step(self) -> None:
         """Waits until the driver reports the first step."""
@@ -200,6 +211,17 @@ def started(*arguments: str, cwd: Path, name: str = "out", python_path: Path | N
     Its processes look for modules in `python_path` first.
     """
     running = Running(arguments, run_dir=cwd / name, cwd=cwd, python_path=python_path)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+@contextlib.contextmanager
+def started_script(script: Path, *arguments: str, run_dir: Path, python_path: Path) -> Iterator[Running]:
+    """Like `started`, for a script that runs in the folder `run_dir.parent`."""
+    cwd = run_dir.parent
+    running = Running(arguments, run_dir=run_dir, cwd=cwd, python_path=python_path, program=[str(script)])
     try:
         yield running
     finally:

@@ -66,11 +66,7 @@ def reached_by_ssh(hosts: Sequence[Host], folder: Path) -> Iterator[str]:
     (folder / "server").write_text(SERVER.format(folder=folder))
     (folder / "client").write_text(CLIENT.format(folder=folder))
     EMPTY_FOLDER.mkdir(exist_ok=True)
-    assert SSHD is not None
-    servers = [
-        subprocess.Popen([*network.enter_host(host.pid), SSHD, "-D", "-E", folder / host.name, "-f", folder / "server"])
-        for host in hosts
-    ]
+    servers = [start_sshd(host, folder) for host in hosts]
     shell = f"ssh -F {folder / 'client'} -i {folder / 'key'}"
     try:
         for host in hosts:
@@ -80,6 +76,13 @@ def reached_by_ssh(hosts: Sequence[Host], folder: Path) -> Iterator[str]:
         for server in servers:
             server.kill()
             server.wait()
+
+
+def start_sshd(host: Host, folder: Path) -> subprocess.Popen[bytes]:
+    """Starts the sshd of a host, whose files `reached_by_ssh` has written to the folder."""
+    assert SSHD is not None
+    argv = [*network.enter_host(host.pid), SSHD, "-D", "-E", folder / host.name, "-f", folder / "server"]
+    return subprocess.Popen(argv)
 
 
 def _wait_until_up(shell: str, host: Host) -> None:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow.compat.v1 as tf
 
 from tests import forked
-from tests.integration.runs import Run, launch, started
+from tests.integration.elastic import SCRIPT_IDS, build_constant, build_of_script, load
+from tests.integration.resumable import IDS
+from tests.integration.runs import Run, Running, launch, started, started_script
 from tests.integration.test_fit_as_keras import expect_equal
 from tests.integration.test_fit_restarts import FLOAT32, expect_same_variables, train
 from tests.integration.test_manual import StandBy, standing_by, wait_until
 
 FIT = Path(__file__).parent / "scripts" / "train_killed.py"
 FIT_EPOCHS = 40
+SCRIPT = Path(__file__).parent / "scripts" / "train_resized.py"
 ROOT = Path(__file__).parents[2]
 STEP_EXAMPLES, STEPS, SAVE_STEPS = 12, 400, 10
 MODELS = {
     "v1": "_target_: tests.integration.resumable.build_deterministic",
     "keras": "{_target_: tests.integration.elastic.make_keras, labels: y, learning_rate: 0.05}",
+    "constant": "_target_: tests.integration.elastic.build_constant",
     "counting": "_target_: tests.integration.elastic.build_counting",
 }
 DATA = "{{_target_: tests.integration.elastic.load, seed: 3, batch_size: {batch_size}, fast: {fast}}}"
@@ -90,11 +95,38 @@ def test_three_two_three_workers_train_as_three(
     assert "sizes" not in whole.summary
     assert resized.plan["worker_numbers"] == [1, 2, 3]
     assert resized.sidecar(STEPS)["examples"] == whole.sidecar(STEPS)["examples"] == STEPS * STEP_EXAMPLES
+    expect_equal_to(whole, resized)
+
+
+@pytest.mark.parametrize("comm", ["hybrid", pytest.param("ps", id="more-server-of-ps")])
+def test_a_run_goes_on_without_a_lost_server(tmp_path: Path, at_folder: StandBy, comm: str) -> None:
+    own = (*arguments(tmp_path, "v1", STEP_EXAMPLES // 2), f"comm={comm}", "cluster.workers=2", "cluster.servers=2")
+    victim, _ = [at_folder.start("server") for _ in range(2)]
+    for _ in range(2):
+        at_folder.start("worker")
+    with started(*own, *elastic(at_folder), cwd=tmp_path / "resized", python_path=ROOT) as running:
+        running.wait_for_checkpoints(2)
+        victim.kill()
+        running.wait_for_line(
+            "parallax_runner: the run continues from step [0-9]+ with 2 workers and 1 server instead of 2"
+        )
+        at_folder.start("server")
+        running.wait_for_line(
+            "parallax_runner: the run continues from step [0-9]+ with 2 workers and 2 servers instead of 1"
+        )
+        (tmp_path / "fast").touch()
+        resized = running.wait().expect_success()
+    whole = launch(*own, cwd=tmp_path / "whole", python_path=ROOT).expect_success()
+    assert [(size["workers"], size["servers"]) for size in resized.summary["sizes"]] == [(2, 2), (2, 1), (2, 2)]
+    assert resized.summary["restarts"] == 1
+    expect_equal_to(whole, resized)
+
+
+def expect_equal_to(whole: Run, resized: Run) -> None:
+    """Expects a run that was resized to equal a whole one to rounding, with its slots."""
     expected, found = variables(whole), variables(resized)
-    assert set(expected) == set(found)
     assert any("dagrad" in name or "accumulator" in name for name in expected), "slots are compared, too"
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    expect_values(found, expected)
     for field in ("loss_last", "validation_loss"):
         assert resized.summary[field] == pytest.approx(whole.summary[field], rel=1e-4)
 
@@ -124,3 +156,74 @@ def workers_in(run_dir: Path) -> int:
     """Returns the number of workers in the newest plan of a run."""
     plan: dict[str, int] = json.loads((run_dir / "plan.json").read_text())
     return plan["workers"]
+
+
+def lose_one_of_two(tmp_path: Path, made: StandBy, running: Running, victim: psutil.Process) -> Run:
+    """Kills a worker of a run that has saved, and lets the run go on with one worker to its end."""
+    running.wait_for_checkpoints(2)
+    victim.kill()
+    running.wait_for_line("parallax_runner: the run continues from step [0-9]+ with 1 worker instead of 2")
+    (tmp_path / "fast").touch()
+    run = running.wait().expect_success()
+    assert [size["workers"] for size in run.summary["sizes"]] == [2, 1]
+    return run
+
+
+def test_a_rate_that_follows_the_number_of_workers_is_that_of_plain_tensorflow(
+    tmp_path: Path, at_folder: StandBy
+) -> None:
+    """Two workers with six examples each, then one: half the examples in a step, and half the rate."""
+    rate, examples = 0.02, STEP_EXAMPLES // 2
+    own = (*arguments(tmp_path, "constant", examples), "comm=sharded", "cluster.workers=2")
+    scaled = (
+        *("optimizer=gradient_descent", f"optimizer.learning_rate={rate}"),
+        *("train.on_resize=per_worker", "train.scale_lr=linear"),
+    )
+    _, victim = [at_folder.start("worker") for _ in range(2)]
+    with started(*own, *scaled, *elastic(at_folder), cwd=tmp_path / "run", python_path=ROOT) as running:
+        run = lose_one_of_two(tmp_path, at_folder, running, victim)
+    resized_at = run.summary["sizes"][1]["step"]
+
+    dataset = load(fast=str(tmp_path / "fast"), seed=3)
+    with tf.Graph().as_default(), tf.Session() as session:
+        fed_rate = tf.placeholder(tf.float32, [])
+        features = {"ids": tf.placeholder(tf.int32, [None, IDS]), "y": tf.placeholder(tf.float32, [None])}
+        built = build_constant(features, tf.train.GradientDescentOptimizer(fed_rate))
+        session.run(tf.global_variables_initializer())
+        position = 0
+        for step in range(STEPS):
+            workers = 2 if step < resized_at else 1
+            batch = dataset.train_batch(position, workers * examples)
+            position += workers * examples
+            fed = {tensor: batch[name] for name, tensor in features.items()}
+            session.run(built["train_op"], {**fed, fed_rate: rate * workers / 2})
+        expected = {variable.op.name: session.run(variable) for variable in tf.global_variables()}
+    assert run.sidecar(STEPS)["examples"] == position
+    expect_values(variables(run), expected)
+
+
+def test_a_script_goes_on_with_the_workers_that_are_there(tmp_path: Path, at_folder: StandBy) -> None:
+    """Each worker feeds its own rows, so a step has fewer of them."""
+    overrides = ["comm=hybrid", "cluster.workers=2", "cluster.servers=1", f"ckpt.save_steps={SAVE_STEPS}"]
+    overrides += [*elastic(at_folder), "train.on_resize=per_worker"]
+    asked = {"until": STEPS, "fast": str(tmp_path / "fast"), "overrides": overrides}
+    at_folder.start("server")
+    _, victim = [at_folder.start("worker") for _ in range(2)]
+    with started_script(SCRIPT, json.dumps(asked), run_dir=tmp_path / "out", python_path=ROOT) as running:
+        run = lose_one_of_two(tmp_path, at_folder, running, victim)
+    resized_at = run.summary["sizes"][1]["step"]
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        build_of_script()
+        session.run(tf.global_variables_initializer())
+        for step in range(STEPS):
+            ids = [*SCRIPT_IDS[0], *(SCRIPT_IDS[1] if step < resized_at else [])]
+            session.run("train", {"ids:0": ids})
+        expected = {variable.op.name: session.run(variable) for variable in tf.global_variables()}
+    expect_values(variables(run), expected)
+
+
+def expect_values(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)

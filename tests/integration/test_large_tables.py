@@ -3,17 +3,22 @@ device."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from benchmarks import machine
-from benchmarks.memory import LITTLE_ROWS, START, STEPS, Case, watched
+from benchmarks.memory import LITTLE_ROWS, START, STEPS, Case, Peak, watched
 from benchmarks.runs import Run
-from parallax_runner.checkpoints.checkpoint_files import list_checkpoints
+from parallax_runner.checkpoints.checkpoint_files import damage, list_checkpoints, step_of
+from tests.integration.control_groups import enter, limited_group
 
 ROWS = 1_000_000
 # A worker may need a fifth more than its own rows and slots. The driver holds no table.
@@ -21,6 +26,11 @@ MOST_OF_OWN = 1.2
 MOST_OF_DRIVER_BYTES = 64 << 20
 # What a process without rows needs for the blocks that it sends and receives, and for what varies between two runs.
 SPARE_BYTES = 32 << 20
+# Four tables and their slots: 1.2 GB, and no variable has more than 150 MB.
+FOUR_TABLES_ROWS = 585_000
+# What each of three workers may need for them, also while it saves.
+MOST_OF_THREE_BYTES = 650_000_000
+SAVING = ("train.steps=6", "ckpt.save_steps=2", "data.validation_examples=256", "train.validate_steps=3")
 # Two blocks, the last of which is smaller.
 ROWS_OF_TWO_BLOCKS = 20_001
 
@@ -44,6 +54,78 @@ def test_memory_follows_ownership(model: str, comm: str, workers: int, tmp_path:
         most_bytes = MOST_OF_DRIVER_BYTES if process == "driver" else max(MOST_OF_OWN * own_bytes, SPARE_BYTES)
         assert size_bytes <= most_bytes, (process, part, above)
         assert part in (START, STEPS)
+
+
+def most_of(case: Case) -> int:
+    """Returns what a worker may need while it saves: a fifth more than its own, and its rows of the largest
+    variable."""
+    return int(MOST_OF_OWN * case.own_bytes("worker_0")) + case.variable_bytes // case.workers
+
+
+def highest(peaks: Sequence[Peak]) -> dict[str, int]:
+    """Returns the peak of each process over all parts of a run."""
+    found: dict[str, int] = {}
+    for one in peaks:
+        found[one.process] = max(one.peak_bytes, found.get(one.process, 0))
+    return found
+
+
+def above(run_dir: Path, case: Case, little: Mapping[str, int], *settings: str, most_bytes: int) -> dict[str, int]:
+    """Runs a case and returns how much more memory each process needs than with `little` tables. No worker can use more
+    than `most_bytes` more, where this user can make control groups."""
+    with ExitStack() as stack:
+        groups = {
+            name: stack.enter_context(limited_group(f"{run_dir.name}_{name}", size_bytes + most_bytes))
+            for name, size_bytes in little.items()
+            if name != "driver"
+        }
+
+        def limit(name: str, pid: int) -> None:
+            group = groups.get(name)
+            if group is not None:
+                enter(group, pid)
+
+        peaks = highest(watched(run_dir, [*case.overrides, *settings], limit))
+    return {name: size_bytes - little[name] for name, size_bytes in peaks.items()}
+
+
+@pytest.mark.parametrize("model", ["graph", "keras"])
+def test_three_workers_save_and_two_resume_what_no_worker_could_hold(model: str, tmp_path: Path) -> None:
+    three = Case(model, "sharded", 3, FOUR_TABLES_ROWS, tables=4)
+    two = replace(three, workers=2)
+    assert three.tables_bytes > 1.19e9 and three.variable_bytes < 150e6 and most_of(three) < MOST_OF_THREE_BYTES
+    little_dirs = (tmp_path / "little_three", tmp_path / "little_two")
+    settings = (*SAVING, f"ckpt.resume={little_dirs[0]}", "train.steps=8")
+    little_three = highest(watched(little_dirs[0], [*replace(three, rows=LITTLE_ROWS).overrides, *SAVING]))
+    little_two = highest(watched(little_dirs[1], [*replace(two, rows=LITTLE_ROWS).overrides, *settings]))
+
+    trained = above(tmp_path / "three", three, little_three, *SAVING, most_bytes=MOST_OF_THREE_BYTES)
+    newest = max(list_checkpoints(tmp_path / "three" / "ckpt"), key=step_of)
+    settings = (*SAVING, f"ckpt.resume={newest}", "train.steps=8")
+    resumed = above(tmp_path / "two", two, little_two, *settings, most_bytes=most_of(two) + SPARE_BYTES)
+    print(f"{model}: {trained} {resumed}")
+    for found, case in ((trained, three), (resumed, two)):
+        assert found.keys() == {"driver", *(f"worker_{rank}" for rank in range(case.workers))}
+        assert found.pop("driver") <= MOST_OF_DRIVER_BYTES
+        assert max(found.values()) <= most_of(case) + SPARE_BYTES, found
+
+    summary = json.loads((tmp_path / "two" / "summary.json").read_text())
+    assert summary["steps"] == 8 and summary["validation_loss"] > 0
+    expect_exported(tmp_path / "exported", two, max(list_checkpoints(tmp_path / "two" / "ckpt"), key=step_of))
+
+
+def expect_exported(run_dir: Path, case: Case, checkpoint: Path) -> None:
+    """Exports a checkpoint, which must be whole, and compares the tables of the SavedModel with it."""
+    assert damage(checkpoint) is None and step_of(checkpoint) == 8
+    with Run(run_dir, [*case.overrides, "action=export", f"ckpt.resume={checkpoint}"], cwd=machine.ROOT) as run:
+        run.wait()
+    saved = tf.train.load_checkpoint(str(checkpoint))
+    served = tf.train.load_checkpoint(str(run_dir / "saved_model" / "variables" / "variables"))
+    tables = [name for name, shape in served.get_variable_to_shape_map().items() if shape[:1] == [case.rows]]
+    assert len(tables) == case.tables
+    for name in tables:
+        np.testing.assert_array_equal(served.get_tensor(name), saved.get_tensor(name))
+    assert tf2.saved_model.contains_saved_model(str(run_dir / "saved_model"))
 
 
 def test_a_warm_start_needs_memory_for_own_rows(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from parallax_runner.checkpoints.checkpoint_files import list_checkpoints, step_of
 from tests.integration.conftest import ENDLESS
 from tests.integration.runs import Broken, Run, break_in, launch, started
 
@@ -50,6 +51,21 @@ def test_two_runs_of_three_ranks_have_equal_bits(comm: str, lm: tuple[str, ...],
     assert any(
         "tensors are exchanged by the native exchanges: comm.backend=native" in one for one in runs[0].plan["notes"]
     )
+
+
+def test_ranks_with_different_numbers_of_validation_batches_compute_what_one_process_computes(tmp_path: Path) -> None:
+    """Seven batches for three ranks, the last one short, between steps whose votes save checkpoints."""
+    model = ("model=dlrm_keras", "data.cardinalities=[20,30]", "data.dense_features=3", "data.examples=100")
+    given = (*model, "data.validation_examples=50", "data.batch_size=8", "tracking=off")
+    steps = ("cluster.workers=3", "train.steps=6", "train.validate_steps=2", "ckpt.save_steps=2", "ckpt.keep=6")
+    trained = launch(*given, *NATIVE, *steps, cwd=tmp_path / "trained").expect_success()
+    alone = launch(
+        *given, "comm=local", "action=evaluate", f"ckpt.resume={trained.run_dir}", cwd=tmp_path / "alone"
+    ).expect_success()
+    expected = {name: value for name, value in alone.summary.items() if name.startswith("validation_")}
+    assert {"validation_loss", "validation_auc"} <= set(expected)
+    assert {name: trained.summary[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    assert [step_of(prefix) for prefix in list_checkpoints(trained.ckpt_dir)] == [2, 4, 6]
 
 
 def test_a_killed_rank_ends_the_run_and_is_named(lm: tuple[str, ...], tmp_path: Path) -> None:

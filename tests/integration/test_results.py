@@ -40,10 +40,11 @@ def test_modes_of_the_translation_are_measured_by_their_checkpoints(
     short = replace(translation.EXPERIMENT, settings=settings, global_batch=16, steps=20, measure_steps=10)
     monkeypatch.setitem(results.EXPERIMENTS, "translation", short)
     out = tmp_path / "out"
-    assert results.main(["translation", str(tmp_path), "--modes", "local", "--rounds", "1", "--out", str(out)]) == 0
-    (local,) = json.loads((out / "translation.json").read_text())["curves"]
-    assert [point["step"] for point in local["points"]] == [10, 20]
-    assert local["points"][1]["value"] == pytest.approx(100.0)
+    arguments = ["translation", str(tmp_path), "--modes", "mpi,local", "--rounds", "1", "--out", str(out)]
+    assert results.main(arguments) == 0
+    for curve in json.loads((out / "translation.json").read_text())["curves"]:
+        assert [point["step"] for point in curve["points"]] == [10, 20]
+        assert curve["points"][1]["value"] == pytest.approx(100.0)
 
 
 def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from parallax_runner.checkpoints.checkpoint_files import list_checkpoints, step_
 from tests.integration.runs import LAUNCH_SECS, Run, launch
 from tests.integration.scripted import ROOT, SCRIPT
 from tests.integration.slurm_cluster import Slurm, lacks, start_now, wait
+from tests.integration.test_elastic import STEP_EXAMPLES, STEPS, arguments, expect_equal_to
 
 MISSING = lacks()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -285,4 +286,45 @@ def test_a_job_whose_node_is_lost_goes_on_when_there_are_nodes_again(slurm: Slur
     slurm.command("scancel", job)
     slurm.wait_for(job, "CANCELLED")
     assert run.summary["first_step"] > 0
+    slurm.wait_until_idle()
+
+
+def wait_for_text(run: Run, job: str, text: str, start: int = 0) -> None:
+    """Waits for a text in the job's output from position `start` on."""
+    wait(lambda: text in log_of(run, job)[start:], lambda: log_of(run, job))
+
+
+def test_an_elastic_job_starts_on_one_node_is_requeued_on_two_and_loses_one(slurm: Slurm, tmp_path: Path) -> None:
+    """It equals a run that always has two workers."""
+    own = (*arguments(tmp_path, "v1", STEP_EXAMPLES // 2), "comm=sharded")
+    elastic = ("cluster.min_workers=1", "cluster.wait_secs=1", "train.max_restarts=3", "train.hang_timeout_secs=30")
+    slurm.command("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=test")
+    run = launch(*own, *TWO_NODES, *elastic, cwd=tmp_path / "job", python_path=ROOT, is_forked=False).expect_success()
+    found = re.search(r"submitted as job (\d+);", run.stderr)
+    assert found
+    job = found[1]
+    wait_for_text(run, job, "parallax_runner: the run continues from step 0 with 1 worker instead of 2, on n1\n")
+    wait(lambda: bool(saved(run)), lambda: log_of(run, job))
+
+    slurm.command("scontrol", "update", "NodeName=n2", "State=RESUME")
+    slurm.command("scancel", "--batch", "--signal=USR1", job)
+    wait(lambda: slurm.field(job, "Restarts") == "1", lambda: log_of(run, job))
+    begun, before = max(saved(run)), len(log_of(run, job))
+    start_now(slurm, job)
+    wait(lambda: max(saved(run)) > begun, lambda: log_of(run, job))
+    assert "starting 2 workers" in log_of(run, job)[before:]
+
+    slurm.kill_node("n2")
+    try:
+        wait_for_text(run, job, "with 1 worker instead of 2, on n1\n", before)
+        (tmp_path / "fast").touch()
+        slurm.wait_for(job, "COMPLETED", timeout_secs=LAUNCH_SECS)
+    finally:
+        slurm.start_node("n2")
+        slurm.command("scontrol", "update", "NodeName=n2", "State=RESUME")
+    assert [size["workers"] for size in run.summary["sizes"]] == [2, 1]
+    assert run.summary["first_step"] == begun
+    assert run.sidecar(STEPS)["examples"] == STEPS * STEP_EXAMPLES
+    whole = launch(*own, "cluster.workers=2", cwd=tmp_path / "whole", python_path=ROOT).expect_success()
+    expect_equal_to(whole, run)
     slurm.wait_until_idle()

@@ -170,6 +170,7 @@ def test_sync_sends_what_a_run_without_server_has_kept(unheard: Run, server: Mlf
     assert [output.model_id for output in stored.outputs.model_outputs] == [model.model_id]
     assert len(stored.inputs.dataset_inputs) == len({one.dataset_digest for one in model.metrics}) > 0
     assert "MLmodel" in {entry.path for entry in client.list_logged_model_artifacts(model.model_id)}
+    assert {"checkpoints", "model"} <= {entry.path for entry in client.list_artifacts(stored.info.run_id)}
     again = sync(unheard.run_dir)
     assert again.returncode == 0
     assert "nothing to send" in again.stdout

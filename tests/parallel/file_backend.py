@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.collectives.backend import Backend
+from parallax_runner.collectives.backend import Backend, Lack
 from parallax_runner.collectives.backend_ops import BackendOps, ListenOn, Meeting
 
 WAIT_SECS = 120.0
@@ -28,6 +28,9 @@ class Files(Backend):
 
     def __init__(self, folder: Path, rank: int, ranks: int) -> None:
         self._ops = FileOps(folder, rank, ranks)
+
+    def lack(self) -> Lack | None:
+        return None
 
     def ops(self) -> BackendOps:
         return self._ops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import sys
@@ -26,6 +27,7 @@ LONG_WIDTH = 5000  # floats of a row, whose bytes do not travel with the header
 PATIENCE_SECS = 20.0
 SLOW_SECS = 1.0
 LONG_SECS = 3.0
+AHEAD = 300  # exchanges that a rank begins while the others do nothing
 
 
 def values_of(rank: int, length: int, dtype: str) -> np.ndarray:
@@ -185,6 +187,60 @@ def _skipped(session: tf.Session, good: tf.Tensor, summed: tf.Tensor, given: tf.
         session.run(summed, {given: [1.0]})
 
 
+def uncounted(rank: int, size: int) -> dict[str, Any]:
+    """Runs that fail on the last rank before it has begun an exchange, and that only this rank repeats."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        given = tf.placeholder(tf.float32, [])
+        with tf.control_dependencies([tf.debugging.check_numerics(given, "not a number here")]):
+            summed = ops.sum_of_one(tf.identity(given), name="after_check")
+        found = []
+        for number in range(5):
+            if rank == size - 1 and number % 2:
+                with contextlib.suppress(tf.errors.InvalidArgumentError):
+                    session.run(summed, {given: float("nan")})
+                time.sleep(SLOW_SECS / 2)  # the others wait in this run
+            found.append(float(session.run(summed, {given: number * 10.0 + rank})))
+        return {"found": found}
+
+
+def ahead(rank: int, size: int) -> dict[str, Any]:
+    """Rank 0 begins its runs before the others do: broadcasts one after the other, and many exchanges at once."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        of_chief = ops.from_chief(tf.fill([1000], float(rank)), name="of_chief")
+        many = [ops.sum_of_one(tf.fill([1000], float(rank)), name=f"ahead_{number}")[0] for number in range(AHEAD)]
+        last = ops.sum_of_one(tf.constant(float(rank)), name="last")  # without it, no run of the others succeeds
+        checked = tf.debugging.check_numerics(tf.constant(float("nan")), "not a number here")
+        session.run(of_chief)
+        if rank != 0:
+            time.sleep(SLOW_SECS)
+        started = time.monotonic()
+        came = [float(session.run(of_chief)[0]) for _ in range(3)]
+        secs = time.monotonic() - started
+        failed = sum(_fails(session, [*many, checked]) for _ in range(3)) if rank == 0 else 0
+        sums = None
+        while sums is None:
+            with contextlib.suppress(tf.errors.AbortedError):  # the runs that failed on rank 0
+                *sums, _ = session.run([*many, last])
+        found = sorted({float(one) for one in sums})
+        return {"came": came, "secs": secs, "failed": failed, "sums": [*found, float(session.run(last))]} | _left()
+
+
+def _fails(session: tf.Session, fetches: list[tf.Tensor]) -> bool:
+    try:
+        session.run(fetches)
+    except tf.errors.InvalidArgumentError:
+        return True
+    return False
+
+
+def _left() -> dict[str, int]:
+    """Returns what has come early or is under way when all has been exchanged."""
+    deadline = time.monotonic() + PATIENCE_SECS
+    while (native_ops().transfers() or native_ops().early()) and time.monotonic() < deadline:
+        time.sleep(SLOW_SECS / 10)
+    return {"early": native_ops().early(), "transfers": native_ops().transfers()}
+
+
 def waiting(rank: int, _size: int) -> dict[str, Any]:
     """How much CPU time a process needs while it waits for another rank."""
     with tf.Graph().as_default(), tf.Session() as session:
@@ -203,7 +259,7 @@ def places(_rank: int, _size: int) -> dict[str, Any]:
         return {"places": [int(one) for one in session.run([ops.rank_op(), ops.size_op(), ops.local_rank_op()])]}
 
 
-CASES = (sums, late, rows, ended_rows, in_loops, streams, sessions, faults, waiting, places)
+CASES = (sums, late, rows, ended_rows, in_loops, streams, sessions, faults, uncounted, ahead, waiting, places)
 
 
 def _hex(array: np.ndarray) -> str:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ TABLES: dict[str, tuple[tuple[int, ...], tf.DType]] = {
     "deep": ((50, 2, 3), tf.float64),
 }
 PARTITIONED = "partitioned"
+GROWING = "growing"
 STEPS_MEANWHILE = 3
 # The steps of the checkpoints that a rank writes before one of the ranks is killed.
 KILLED_STEPS = (2, 5, 8)
@@ -62,15 +63,23 @@ def model(features: Features) -> tf.Tensor:
     return total + tf.reduce_sum(tf.nn.embedding_lookup(parts, features["ids"] % 29, "div"), axis=1)
 
 
-def built() -> SingleDeviceGraph:
-    return captured(model, optimizer="momentum", features=FEATURES)
+def growing_model(features: Features) -> tf.Tensor:
+    """[BATCH]: `model`, and a lookup in a table whose vocabulary grows, some of whose keys share rows."""
+    from parallax_runner.layers import GrowingEmbedding  # imports Keras
+
+    growing = GrowingEmbedding(1, 1024, overflow="shared", seed=1, name=GROWING)
+    return model(features) + tf.reduce_sum(tf.cast(growing(features["ids"], training=True), tf.float64), axis=1)
+
+
+def built(*, grows: bool = False) -> SingleDeviceGraph:
+    return captured(growing_model if grows else model, optimizer="momentum", features=FEATURES)
 
 
 class Rank:
     """A rank of comm=sharded, in its initial state or with the values of a checkpoint."""
 
-    def __init__(self, rank: int, ranks: int, start: Path | None = None) -> None:
-        single = built()
+    def __init__(self, rank: int, ranks: int, *, grows: bool = False) -> None:
+        single = built(grows=grows)
         self.distributed = rewrite_for_rank(single, planned(single, "sharded", workers=ranks), rank=rank, seed=1)
         self.ops = CheckpointOps(self.distributed, BLOCK_BYTES)
         self.rank, self.ranks = rank, ranks
@@ -78,6 +87,10 @@ class Rank:
             (deep,) = (variable.pieces[0] for variable in self.distributed.variables if variable.name == "deep")
             self.spoil = deep.assign_at(tf.constant([1], tf.int64), tf.fill([1, 2, 3], np.float64("nan")))
         self.distributed.graph.finalize()
+        self.begin(None)
+
+    def begin(self, start: Path | None) -> None:
+        """Begins anew with a session of its own, in the initial state or with the values of a checkpoint."""
         self.session = tf.Session(graph=self.distributed.graph, config=session_config(2))
         initialize(self.session, self.distributed, self.ops, None if start is None else str(start))
 
@@ -216,15 +229,26 @@ def die(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def resume(folder: Path, rank: Rank, order: Mapping[str, Any]) -> dict[str, str]:
+    """Restores a checkpoint, stores the values, and saves them to the folder `again` if the order has one. Returns the
+    messages of failures."""
+    rank.begin(Path(order["start"]))
+    values = rank.ops.snapshot(rank.session)
+    if rank.rank == 0:
+        store(folder / "restored.npz", values)
+    return {"again": rank.save(Path(order["again"]), order["step"])} if "again" in order else {}
+
+
 def work(run_dir: Path, number: int, client: ControlClient) -> None:
-    """Does what `work.json` says, and writes what the chief was told."""
+    """Does what `cases.json` says, and writes what the chief was told."""
     orders = json.loads((run_dir / "cases.json").read_text())
     collectives.join(may_fuse=False)
     part_files.write_slices = DISK
+    resumed: dict[bool, Rank] = {}
     for order in orders:
         folder = run_dir / order["name"]
         if "victim" in order:
-            rank = Rank(number, order["ranks"])
+            rank = Rank(number, order["ranks"], grows=order.get("grows", False))
             if "share" in order:
                 save_and_die_at(folder, rank, order["share"], order["victim"])
             else:
@@ -233,12 +257,10 @@ def work(run_dir: Path, number: int, client: ControlClient) -> None:
         if order["start"] is None:
             told = save_in_many_ways(folder, Rank(number, order["ranks"]))
         else:
-            rank = Rank(number, order["ranks"], Path(order["start"]))
-            values, told = rank.ops.snapshot(rank.session), {}
-            if number == 0:
-                store(folder / "restored.npz", values)
-            if "again" in order:
-                told["again"] = rank.save(Path(order["again"]), order["step"])
+            grows = order.get("grows", False)
+            if grows not in resumed:
+                resumed[grows] = Rank(number, order["ranks"], grows=grows)  # a graph takes most of the time
+            told = resume(folder, resumed[grows], order)
         if number == 0:
             (folder / "told.json").write_text(json.dumps(told))
     client.done()

@@ -7,6 +7,8 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +19,49 @@ import tensorflow as tf
 from parallax_runner.collectives.native.library import library
 from parallax_runner.launch.job import thread_environment
 from parallax_runner.launch.mpirun.command import ALLOW_ROOT, SHARE_CORES, YIELD_WHEN_IDLE, find_mpirun
-from tests.parallel.native_script import ENDINGS, LENGTHS, LONG_SECS, NUMBERS, values_of
+from tests.parallel.native_script import ENDINGS, LENGTHS, LONG_SECS, NUMBERS, SLOW_SECS, values_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("native_script.py")
+SIZES = (2, 3)
 
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.fixture(scope="module", params=(2, 3), ids=("2_ranks", "3_ranks"))
-def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The results of each rank, in rank order."""
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    """The results of each rank, in rank order, of two runs that take place on this host at the same time."""
     library()
-    folder = tmp_path_factory.mktemp("native_script")
+    folders = {size: tmp_path_factory.mktemp(f"{size}_ranks") for size in SIZES}
+    with ExitStack() as stack:
+        launched = [stack.enter_context(started(size, folder)) for size, folder in folders.items()]
+        for process in launched:
+            _, errors = process.communicate(timeout=800)
+            assert process.returncode == 0, errors[-4000:]
+    return {
+        size: [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(size)]
+        for size, folder in folders.items()
+    }
+
+
+@contextmanager
+def started(size: int, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Runs the script; ends it if the test fails."""
     env = dict(os.environ) | thread_environment(1) | ALLOW_ROOT | {"PYTHONPATH": str(ROOT)}
-    command = [find_mpirun(), "-np", str(request.param), *YIELD_WHEN_IDLE, *SHARE_CORES, sys.executable, str(SCRIPT)]
-    result = subprocess.run(
-        [*command, str(folder)], env=env, cwd=folder, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert result.returncode == 0, result.stderr[-4000:]
-    return [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(request.param)]
+    command = [find_mpirun(), "-np", str(size), *YIELD_WHEN_IDLE, *SHARE_CORES, sys.executable, str(SCRIPT)]
+    with subprocess.Popen(
+        [*command, str(folder)], env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module", params=SIZES, ids=("2_ranks", "3_ranks"))
+def ranks(request: pytest.FixtureRequest, runs: dict[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The results of each rank of one of the runs."""
+    return runs[request.param]
 
 
 def test_an_exchange_before_the_ranks_have_joined_is_an_error(ranks: list) -> None:
@@ -105,6 +130,7 @@ def test_sessions_and_train_ops_alternate(ranks: list) -> None:
     [
         ("length", ("a sum of float with 3 elements", "a sum of float with 4 elements")),
         ("width", ("a concatenation of float with rows of 8 bytes", "a concatenation of float with rows of 12 bytes")),
+        ("shape", ("a broadcast of float with 8 elements", "a broadcast of float with 9 elements")),
     ],
 )
 def test_a_mismatch_ends_the_exchange_on_every_rank_and_names_both_sides(
@@ -114,12 +140,6 @@ def test_a_mismatch_ends_the_exchange_on_every_rank_and_names_both_sides(
         said = rank["faults"][fault]["said"]
         assert said.startswith("AbortedError")
         assert all(side in said for side in sides)
-
-
-def test_ranks_that_expect_another_shape_from_the_chief_fail(ranks: list) -> None:
-    said = [rank["faults"]["shape"]["said"] for rank in ranks]
-    assert "a broadcast of float with 9 elements" in said[-1]
-    assert "a broadcast of float with 8 elements" in said[-1]
 
 
 def test_a_local_failure_ends_the_exchange_of_the_others(ranks: list) -> None:
@@ -149,6 +169,26 @@ def test_a_rank_that_goes_on_without_an_exchange_ends_it(ranks: list) -> None:
 @pytest.mark.parametrize("fault", ["length", "width", "shape", "local", "deadline", "skipped"])
 def test_later_exchanges_are_right(ranks: list, fault: str) -> None:
     assert all(rank["faults"][fault]["after"] == len(ranks) for rank in ranks)
+
+
+def test_a_run_that_fails_before_its_exchanges_is_as_if_it_had_not_begun(ranks: list) -> None:
+    size = len(ranks)
+    expected = [number * 10.0 * size + sum(range(size)) for number in range(5)]
+    assert all(rank["uncounted"]["found"] == expected for rank in ranks)
+
+
+def test_a_rank_that_is_ahead_waits_for_the_others(ranks: list) -> None:
+    """Also the chief, which gets nothing in a broadcast. So messages cannot come early without a limit."""
+    assert all(rank["ahead"]["came"] == [0.0] * 3 for rank in ranks)
+    assert ranks[0]["ahead"]["secs"] > 0.5 * SLOW_SECS
+
+
+def test_messages_of_runs_that_failed_are_not_kept(ranks: list) -> None:
+    size = len(ranks)
+    assert ranks[0]["ahead"]["failed"] == 3
+    for rank in ranks:
+        assert rank["ahead"]["sums"] == [sum(range(size))] * 2
+        assert (rank["ahead"]["early"], rank["ahead"]["transfers"]) == (0, 0)
 
 
 def test_a_waiting_process_leaves_its_core_to_others(ranks: list) -> None:

@@ -226,6 +226,7 @@ def faulty() -> list[dict[str, Any]]:
         _case("functional", "adagrad", "mpi") | {"fault": "unmerged_slices"},
         _case("loaded", "sgd", "sharded") | {"fault": "ignored_weights"},
         _case("functional", "sgd", "hybrid") | {"fault": "initialized_again"},
+        _case(GROWING, "adagrad", "sharded") | {"fault": "two_rows_of_a_key"},
     ]
 
 

@@ -10,6 +10,7 @@ from unittest import mock
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
+from parallax_runner.graph.growing import key_calls
 from parallax_runner.graph.traced import capture_step, order, variables
 from parallax_runner.rewrite import replica
 from parallax_runner.rewrite.every_route import merge
@@ -89,10 +90,24 @@ def initialized_again() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def two_rows_of_a_key() -> Iterator[None]:
+    """A new key that several ranks send to its owner in one step gets a row for each of them."""
+
+    def as_they_are(keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return keys, tf.range(tf.size(keys))
+
+    with mock.patch.object(key_calls, "_ascending", as_they_are):
+        key_calls._inserting.cache_clear()
+        yield
+    key_calls._inserting.cache_clear()
+
+
 FAULTS: dict[str | None, Callable[[], AbstractContextManager[None]]] = {
     "dropped_dependency": dropped_dependency,
     "one_seed": one_seed,
     "unmerged_slices": unmerged_slices,
     "ignored_weights": ignored_weights,
     "initialized_again": initialized_again,
+    "two_rows_of_a_key": two_rows_of_a_key,
 }

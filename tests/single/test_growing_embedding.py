@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from parallax_runner import layers
 from parallax_runner.errors import ConfigError
-from parallax_runner.layers import GrowingEmbedding
+from parallax_runner.layers import GrowingEmbedding, growing_lookup
 from tests.growing_keys import initial_row, keys_of_bucket
 
 KEYS = np.random.default_rng(3).integers(-(2**63), 2**63 - 1, size=(64, 3))
@@ -135,3 +135,21 @@ def test_short_integers_are_keys() -> None:
     table = GrowingEmbedding(2, 1024, seed=1)
     keys = np.array([-3, 5], np.int32)
     np.testing.assert_array_equal(table(keys).numpy(), table(keys.astype(np.int64)).numpy())
+
+
+def test_calls_in_a_graph_share_a_table_by_its_name() -> None:
+    v1 = tf.compat.v1
+    table = {"name": "table", "dim": 2, "capacity": 2048, "seed": 4}
+    for _ in range(2):
+        with v1.Graph().as_default(), v1.Session() as session:
+            keys = v1.placeholder(tf.int64, [None])
+            trained = growing_lookup(keys, **table, training=True)
+            served = growing_lookup(keys, **table, training=False)
+            names = [variable.name for variable in v1.global_variables()]
+            assert names == [f"table/{name}:0" for name in ("rows", "keys", "index", "fill", "overflow")]
+            session.run(v1.global_variables_initializer())
+            before = session.run(served, {keys: [7, 8]})
+            np.testing.assert_array_equal(session.run(trained, {keys: [7]}), before[:1])
+            np.testing.assert_array_equal(session.run(served, {keys: [7, 8]}), before)
+            with pytest.raises(ConfigError, match="dim=3, but the table «table» has dim=2"):
+                growing_lookup(keys, **table | {"dim": 3}, training=True)

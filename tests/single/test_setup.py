@@ -1,16 +1,13 @@
-"""The set-up scripts, with a stand-in for uv that notes its calls; and the wheel, built and installed for good."""
+"""The set-up scripts, with a stand-in for uv that notes its calls. test_wheel.py has the wheel."""
 
-import os
 import shutil
-import site
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from parallax_runner import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,9 +17,15 @@ echo "$@" >>"{calls}"
 case $* in
   venv*) mkdir -p .venv/bin && ln -sf {python} .venv/bin/python && echo home >.venv/pyvenv.cfg ;;
   "pip install"*) touch parallax_runner/launch/libpreloaded.so ;;
-  "pip sync"*) while [ -e hold ]; do sleep 0.1; done; if [ -e fail-once ]; then rm fail-once; exit 1; fi ;;
+  "pip sync"*)
+    echo "${{UV_COMPILE_BYTECODE:-}}" >compiles
+    rm -rf {horovod}
+    case $* in *requirements-horovod.lock*) mkdir -p {horovod} ;; esac
+    while [ -e hold ]; do sleep 0.1; done; if [ -e fail-once ]; then rm fail-once; exit 1; fi ;;
 esac
 """
+
+HOROVOD = ".venv/lib/python3.11/site-packages/horovod-0.28.1.dist-info"
 
 INSTALLED_FROM = (
     *("pyproject.toml", "requirements.lock", "hatch_build.py"),
@@ -42,6 +45,7 @@ class Checkout:
         (self.root / "parallax_runner/launch").mkdir(parents=True)
         for name in INSTALLED_FROM:
             shutil.copy(ROOT / name, self.root / name)
+        shutil.copy(ROOT / "requirements-horovod.lock", self.root)
         for tool in [
             "bash",
             "cat",
@@ -75,15 +79,17 @@ class Checkout:
         return path
 
     def uv(self, *, version: str = "0.99.0", folder: Path | None = None) -> None:
-        text = UV.format(version=version, calls=self.calls_file, python=sys.executable)
+        text = UV.format(version=version, calls=self.calls_file, python=sys.executable, horovod=HOROVOD)
         self.script("uv", text, folder)
 
-    def start(self, *, python: str | None = None, script: str = "setup") -> "subprocess.Popen[str]":
-        environment = {"PATH": str(self.bin), "HOME": str(self.root)}
+    def start(
+        self, *arguments: str, python: str | None = None, script: str = "setup", **variables: str
+    ) -> "subprocess.Popen[str]":
+        environment = {"PATH": str(self.bin), "HOME": str(self.root)} | variables
         if python is not None:
             environment["PYTHON"] = python
         return subprocess.Popen(
-            [self.root / "scripts" / script],
+            [self.root / "scripts" / script, *arguments],
             env=environment,
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -92,10 +98,15 @@ class Checkout:
             text=True,
         )
 
-    def run(self, **options: str) -> tuple[int, str]:
-        process = self.start(**options)
+    def run(self, *arguments: str, **options: str) -> tuple[int, str]:
+        process = self.start(*arguments, **options)
         output, _ = process.communicate(timeout=300)
         return process.returncode, output
+
+    @property
+    def has_horovod(self) -> bool:
+        """Whether the last set-up has left Horovod in the environment."""
+        return (self.root / HOROVOD).exists()
 
     def calls(self) -> list[str]:
         """What uv was asked for: the first two words of each call."""
@@ -115,15 +126,74 @@ def test_first_call_sets_up_and_says_so(checkout: Checkout) -> None:
     status, output = checkout.run()
     assert status == 0, output
     assert checkout.calls() == EVERYTHING
-    assert "requirements.lock" in output and "3 minutes" in output and "done in" in output
+    assert "requirements.lock" in output and "Horovod" not in output and "done in" in output
     calls = checkout.calls_file.read_text()
     assert "--require-hashes" in calls and "--no-deps" in calls and "--editable ." in calls
+    assert not checkout.has_horovod
 
 
 def test_second_call_does_nothing(checkout: Checkout) -> None:
     checkout.run()
     assert checkout.run() == (0, "")
     assert checkout.calls() == EVERYTHING
+
+
+def test_horovod_is_built_when_it_is_asked_for_and_then_kept(checkout: Checkout) -> None:
+    checkout.run()
+    status, output = checkout.run("--horovod")
+    assert (status, checkout.has_horovod) == (0, True), output
+    assert "requirements.lock requirements-horovod.lock; the first time this builds Horovod" in output
+    assert checkout.calls() == [*EVERYTHING, "pip sync", "pip install"]
+    assert checkout.run() == checkout.run("--horovod") == (0, "")
+    with (checkout.root / "pyproject.toml").open("a") as file:
+        file.write("# changed\n")
+    assert (checkout.run()[0], checkout.has_horovod) == (0, True), "a set-up for another reason"
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "built"),
+    [
+        ("train", ["comm=mpi"], False),
+        ("train", ["comm=mpi", "comm.backend=horovod"], True),
+        ("train", ["-m", "comm.backend=native,horovod"], True),
+        ("train", ["comm.backend=native"], False),
+        ("test", ["tests/single"], True),
+    ],
+)
+def test_commands_that_need_horovod_have_it_built(
+    checkout: Checkout, script: str, arguments: list[str], built: bool
+) -> None:
+    checkout.run(*arguments, script=script)  # what it starts then is not in this copy
+    assert checkout.has_horovod == built
+
+
+def test_gpus_need_horovod(checkout: Checkout) -> None:
+    shutil.copy(ROOT / "requirements-gpu.lock", checkout.root)
+    assert (checkout.run(PARALLAX_EXTRA="gpu")[0], checkout.has_horovod) == (0, True)
+    assert "requirements-gpu.lock requirements-horovod.lock" in checkout.calls_file.read_text()
+
+
+def test_a_set_up_that_has_waited_keeps_the_horovod_of_the_other(checkout: Checkout) -> None:
+    hold = checkout.root / "hold"
+    hold.touch()
+    try:
+        first = checkout.start("--horovod")
+        wait_for(lambda: (checkout.root / ".venv/bin/python").exists())  # it holds the lock
+        second = checkout.start()
+        assert second.stdout is not None
+        assert "waiting" in second.stdout.readline()
+    finally:
+        hold.unlink()
+    assert [process.communicate(timeout=300)[0] for process in (first, second)][1] == ""
+    assert (checkout.calls(), checkout.has_horovod) == (EVERYTHING, True)
+
+
+@pytest.mark.parametrize(("variables", "compiles"), [({}, ""), ({"PYTHONDONTWRITEBYTECODE": "1"}, "1")])
+def test_bytecode_is_compiled_at_once_only_if_python_would_not_keep_it(
+    checkout: Checkout, variables: dict[str, str], compiles: str
+) -> None:
+    checkout.run(**variables)
+    assert (checkout.root / "compiles").read_text() == f"{compiles}\n"
 
 
 @pytest.mark.parametrize("name", INSTALLED_FROM)
@@ -158,15 +228,19 @@ def test_broken_environment_is_made_anew(checkout: Checkout) -> None:
     assert checkout.calls() == EVERYTHING * 2
 
 
+def wait_for(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 300
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_two_calls_at_once(checkout: Checkout) -> None:
     hold = checkout.root / "hold"
     hold.touch()
     try:
         first = checkout.start()
-        deadline = time.monotonic() + 300
-        while not checkout.calls():  # it holds the lock
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(checkout.calls)  # it holds the lock
         second = checkout.start()
         assert second.stdout is not None
         assert "waiting" in second.stdout.readline()
@@ -208,7 +282,8 @@ def test_missing_compiler(checkout: Checkout, script: str) -> None:
 
 def test_missing_make(checkout: Checkout) -> None:
     (checkout.bin / "make").unlink()
-    assert "make is missing" in one_sentence(checkout.run())
+    assert "make is missing, which builds Horovod" in one_sentence(checkout.run("--horovod"))
+    assert checkout.run()[0] == 0
 
 
 def old_python(checkout: Checkout, name: str) -> Path:
@@ -239,100 +314,3 @@ def test_another_python_of_the_same_version_makes_the_environment_anew(checkout:
     other = checkout.script("other", f'#!/bin/sh\n{told}\nexec {sys.executable} "$@"\n')
     assert checkout.run(python=str(other))[0] == 0
     assert checkout.calls() == EVERYTHING * 2
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment in which a wheel of this checkout is installed; what it depends on is this environment's."""
-    folder = tmp_path_factory.mktemp("wheel")
-    library = ROOT / "parallax_runner/launch/libpreloaded.so"
-    before = library.stat() if library.exists() else None
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
-    (wheel,) = (folder / "dist").glob("*.whl")
-    # The checkout may be read-only, or at work.
-    after = library.stat() if library.exists() else None
-    assert (before and (before.st_ino, before.st_mtime_ns)) == (after and (after.st_ino, after.st_mtime_ns))
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True, timeout=120)
-    uv = subprocess.run([ROOT / "scripts/setup", "--uv"], check=True, capture_output=True, text=True, timeout=120)
-    install = [uv.stdout.strip(), "pip", "install", "--quiet", "--no-deps", "--python", folder / "env/bin/python"]
-    subprocess.run([*install, wheel], cwd=ROOT, check=True, timeout=120)
-    # A path in a .pth file; the .pth files there, of which one has the checkout, do not count then.
-    (site_packages(folder / "env") / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
-    return folder / "env"
-
-
-def site_packages(environment: Path) -> Path:
-    (folder,) = environment.glob("lib/python*/site-packages")
-    return folder
-
-
-def run_installed(installed: Path, *command: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | variables
-    path = [str(installed / "bin" / command[0]), *command[1:]]
-    return subprocess.run(path, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
-
-
-def test_wheel_brings_its_configuration_and_models(installed: Path, tmp_path: Path) -> None:
-    program = (
-        "import parallax_runner, parallax_runner.config.location as location\n"
-        "print(parallax_runner.__file__, location.conf_dir(), location.models_dir(), sep='\\n')"
-    )
-    places = run_installed(installed, "python", "-c", program, cwd=tmp_path)
-    package = site_packages(installed) / "parallax_runner"
-    assert places.stdout.splitlines() == [
-        *(str(package / "__init__.py"), str(package / "conf"), str(package / "models")),
-    ], places.stderr
-    words = ("-m", "parallax_runner", "--cfg", "job", "experiment=quick")
-    shown = run_installed(installed, "python", *words, cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    assert "name: hybrid" in shown.stdout
-    loaded = "import ctypes; ctypes.CDLL(None).parallax_bind_towards"
-    preload = str(package / "launch/libpreloaded.so")
-    assert run_installed(installed, "python", "-c", loaded, cwd=tmp_path, LD_PRELOAD=preload).returncode == 0
-
-
-def test_wheel_puts_nothing_beside_its_package(installed: Path) -> None:
-    made = {path.name for path in site_packages(installed).iterdir()} - {"dependencies.pth", "__pycache__"}
-    others = {name for name in made if not name.startswith(("parallax_runner", "_virtualenv"))}
-    assert (others, "parallax_runner" in made) == (set(), True)
-
-
-def test_installed_command_says_its_version(installed: Path, tmp_path: Path) -> None:
-    said = run_installed(installed, "parallax", "--version", cwd=tmp_path)
-    assert (said.returncode, said.stdout, said.stderr) == (0, f"parallax_runner {__version__}\n", "")
-
-
-def test_installed_command_plans_with_its_own_models_and_with_those_beside_them(
-    installed: Path, tmp_path: Path
-) -> None:
-    planned = run_installed(installed, "parallax", "action=plan", "model=simple", "tracking=off", cwd=tmp_path)
-    assert planned.returncode == 0, planned.stdout + planned.stderr
-    assert "allreduce" in planned.stderr
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "mine.py").write_text("from models.simple import build\n")
-    words = ("action=plan", "model=simple", "model._target_=models.mine.build", "tracking=off")
-    planned = run_installed(installed, "parallax", *words, cwd=tmp_path)
-    assert planned.returncode == 0, planned.stdout + planned.stderr
-
-
-def test_wheel_has_its_license(installed: Path) -> None:
-    (metadata,) = site_packages(installed).glob("parallax_runner-*.dist-info")
-    assert "License-Expression: Apache-2.0\n" in (metadata / "METADATA").read_text()
-    assert (metadata / "licenses/LICENSE").read_text() == (ROOT / "LICENSE").read_text()
-
-
-def test_without_a_compiler_no_wheel_is_built(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0 and "a C++ compiler is missing: install one" in done.stderr
-    assert "Traceback" not in done.stderr and not list(tmp_path.glob("*.whl"))
-
-
-def test_wheel_has_every_file(installed: Path) -> None:
-    for folder in ("conf", "models"):
-        files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix in (".yaml", ".py")]
-        assert len(files) >= 3
-        for path in files:
-            assert (site_packages(installed) / "parallax_runner" / path.relative_to(ROOT)).is_file()

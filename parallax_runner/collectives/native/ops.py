@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.collectives.backend_ops import BackendOps, ListenOn, Meeting
-from parallax_runner.collectives.native.library import library
+from parallax_runner.collectives.native.library import HOROVOD, library
 from parallax_runner.collectives.streams import current_stream
 from parallax_runner.errors import CollectiveError
 
@@ -25,7 +25,7 @@ def native_ops() -> NativeOps:
         return NativeOps(tf.load_op_library(path), ctypes.CDLL(path))
     except (OSError, tf.errors.OpError) as error:
         raise CollectiveError(f"{path}: the native exchanges cannot be loaded: {error}").about(
-            remedy="remove this file, or use comm.backend=horovod"
+            remedy=f"remove this file, or {HOROVOD}"
         ) from error
 
 
@@ -41,15 +41,13 @@ class NativeOps(BackendOps):
         nothing."""
         error = self._library.parallax_join()
         if error is not None:
-            raise CollectiveError(error.decode()).about(remedy="use comm.backend=horovod")
+            raise CollectiveError(error.decode()).about(remedy=HOROVOD)
         atexit.register(self._library.parallax_leave)
         return self._library.parallax_rank(), self._library.parallax_size()
 
     def met(self, meeting: Meeting, listen_on: ListenOn) -> AbstractContextManager[None]:
         """Raises CollectiveError: ranks find each other through MPI only."""
-        raise CollectiveError("the native exchanges need ranks that mpirun starts").about(
-            remedy="use comm.backend=horovod"
-        )
+        raise CollectiveError("the native exchanges need ranks that mpirun starts").about(remedy=HOROVOD)
 
     def connects_by_mpi(self) -> bool:
         """Returns True."""
@@ -74,6 +72,15 @@ class NativeOps(BackendOps):
     def transfers(self) -> int:
         """Returns how many sends and receives of this process are under way."""
         return int(self._library.parallax_transfers())
+
+    def early(self) -> int:
+        """Returns how many messages have come for exchanges that this process has not begun."""
+        return int(self._library.parallax_early())
+
+    def awaited_ranks(self) -> tuple[int, ...]:
+        """Returns the ranks from which nothing has come for an exchange that this process began 10 s ago."""
+        ranks = (ctypes.c_int * self._library.parallax_size())()
+        return tuple(ranks[: self._library.parallax_awaited(ranks)])
 
     def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """Returns the element-wise sum over the ranks, added in rank order."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.explain import refusal
+from parallax_runner.config.launchers import is_chosen, names_other_hosts
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.targets import FIT, SCRIPT
 from parallax_runner.config.worker_numbers import GLOBAL, PER_WORKER, is_elastic, least_workers, most_workers
+
+MIN_WORKERS, MAX_WORKERS = "cluster.min_workers", "cluster.max_workers"
 
 
 def check_resize(config: RunConfig, origins: Origins) -> None:
     """Raises ConfigError if the numbers of workers contradict each other, or if the run cannot change its number."""
     if not is_elastic(config):
         return
+    _check_hosts(config, origins)
     _check_numbers(config, origins)
     _check_restarts(config, origins)
     _check_comm(config, origins)
@@ -20,11 +25,22 @@ def check_resize(config: RunConfig, origins: Origins) -> None:
     _check_rate(config, origins)
 
 
-def _check_numbers(config: RunConfig, origins: Origins) -> None:
+def _check_hosts(config: RunConfig, origins: Origins) -> None:
+    """Raises ConfigError if all processes run on this machine, which cannot lose or take in any of them."""
     cluster = config.cluster
+    if is_chosen(cluster.launcher) or names_other_hosts(config):
+        return
+    key = MIN_WORKERS if cluster.min_workers is not None else MAX_WORKERS
+    needed = "all processes run on this machine, so their number does not change; name other hosts in "
+    reason = f"{needed}cluster.resource_info, or omit this key"
+    raise refusal(key, origins, reason, value=getattr(cluster, key.partition(".")[2]))
+
+
+def _check_numbers(config: RunConfig, origins: Origins) -> None:
+    cluster = size_cluster(config).cluster
     least, most = least_workers(cluster), most_workers(cluster)
     if least > most:
-        key = "cluster.min_workers" if cluster.min_workers is not None else "cluster.max_workers"
+        key = MIN_WORKERS if cluster.min_workers is not None else MAX_WORKERS
         reason = f"the smallest number of workers, {least}, is larger than the largest number, {most}"
         raise refusal(key, origins, reason, value=getattr(cluster, key.partition(".")[2]))
     if not least <= cluster.workers <= most:

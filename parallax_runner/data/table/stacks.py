@@ -25,7 +25,7 @@ class Stack:
         """Returns what a model is told about the feature. `parts` are the features of the columns."""
         made = [parts[name] for name in self.columns]
         sizes = tuple(size for one in made for size in one.sizes)
-        return TableFeature(made[0].kind, (len(made),), made[0].dtype, sizes)
+        return TableFeature(made[0].kind, (len(made),), made[0].dtype, sizes, grows=made[0].grows)
 
 
 def stacks_of(given: Any, columns: Sequence[Column]) -> tuple[Stack, ...]:
@@ -47,7 +47,8 @@ def check_alike(stack: Stack, parts: Mapping[str, TableFeature]) -> None:
     first = parts[stack.columns[0]]
     for name in stack.columns:
         one = parts[name]
-        if one.shape != () or one.kind != first.kind:
+        is_alike = (one.kind, one.grows) == (first.kind, first.grows)
+        if one.shape != () or not is_alike:
             expected = f"expected columns with one value of the same kind; «{name}» is {_told(one)}"
             beside = "" if name == stack.columns[0] else f", «{stack.columns[0]}» is {_told(first)}"
             raise ConfigError(f"{expected}{beside}").about(Setting(f"{KEY}.{stack.name}", None))
@@ -77,7 +78,8 @@ def _stacked(stacks: Sequence[Stack]) -> list[str]:
 
 
 def _told(one: TableFeature) -> str:
-    return f"of the kind {one.kind}"
+    growing = " with a vocabulary that grows" if one.grows else ""
+    return f"of the kind {one.kind}{growing}"
 
 
 def _stack(name: str, content: Any, columns: Sequence[Column]) -> Stack:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,21 +37,32 @@ def by_count_then_bytes(counts: np.ndarray, strings: Strings, codes: np.ndarray)
 def hashed(strings: Strings, buckets: int) -> np.ndarray:
     """Returns the hash of each code's string below `buckets`, as tf.strings.to_hash_bucket_fast computes it. Imports
     TensorFlow. The array [codes] is int32 if that is enough, since each process holds one for each column."""
+    dtype = np.int32 if buckets < 2**31 else np.int64
+    return _of_all(strings, dtype, lambda words: _imported().strings.to_hash_bucket_fast(words, buckets))
+
+
+def fingerprints(strings: Strings) -> np.ndarray:
+    """Returns the 64-bit fingerprint of each code's string as an integer, int64 [codes]. `tf.bitcast` of what
+    `tf.fingerprint` returns is the same integer. Imports TensorFlow."""
+    tensorflow = _imported()
+    return _of_all(strings, np.int64, lambda words: tensorflow.bitcast(tensorflow.fingerprint(words), tensorflow.int64))
+
+
+def _imported() -> Any:
     import_tensorflow()
-    tensorflow: Any = sys.modules["tensorflow"]
-    found = np.empty(strings.count, dtype=np.int32 if buckets < 2**31 else np.int64)
-    for start in range(0, strings.count, CHUNK_STRINGS):
-        codes = np.arange(start, min(start + CHUNK_STRINGS, strings.count))
-        found[codes] = _hash(tensorflow, strings_of(strings, codes), buckets)
-    return found
+    return sys.modules["tensorflow"]
 
 
-def _hash(tensorflow: Any, words: list[bytes], buckets: int) -> np.ndarray:
-    """Returns hashes, in a session of its own, since a worker's process has no eager execution."""
-    v1 = tensorflow.compat.v1
+def _of_all(strings: Strings, dtype: Any, function: Callable[[Any], Any]) -> np.ndarray:
+    """Returns what an op computes of each code's string, [codes]. The session is its own, since a worker's process has
+    no eager execution."""
+    found = np.empty(strings.count, dtype)
+    v1 = _imported().compat.v1
     with v1.Graph().as_default():
         given = v1.placeholder(v1.string, [None])
-        made = v1.strings.to_hash_bucket_fast(given, buckets)
+        made = function(given)
         with v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as session:
-            array: np.ndarray = session.run(made, {given: np.array(words, dtype=object)})
-    return array
+            for start in range(0, strings.count, CHUNK_STRINGS):
+                codes = np.arange(start, min(start + CHUNK_STRINGS, strings.count))
+                found[codes] = session.run(made, {given: np.array(strings_of(strings, codes), dtype=object)})
+    return found

@@ -210,7 +210,8 @@ class TableDataset:
         source = next(one for one in self.columns if one.name == column.from_)
         assert isinstance(source, Category)
         rule = source.rule
-        return column.drawn(positions, key, rule.first(), rule.size(self.fitted.of(source.name)))
+        (size,) = rule.sizes(self.fitted.of(source.name))
+        return column.drawn(positions, key, rule.first(), size)
 
 
 def component_name(column: str, part: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.growing.key_map import MapHandles, MapShape
 
 ATTRIBUTE = "_parallax_growing"
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_WRITE = "ResourceScatterUpdate"
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,16 @@ def is_growing(node: tf.NodeDef) -> bool:
 
 def key_calls(operations: Iterable[tf.Operation]) -> list[KeyCall]:
     """Returns the marked calls among these ops. A call comes after all calls that it depends on."""
-    marked = [op for op in operations if is_marked(op)]
-    writes = {op.inputs[1].op: op for op in marked if op.type == "ResourceScatterUpdate"}
-    calls = {op for op in marked if op.type.endswith("PartitionedCall")}
+    operations = list(operations)
+    writes = {op.inputs[1].op: op for op in _marked(operations, [_WRITE])}
+    calls = set(_marked(operations, _CALLS))
     ordered = [op for op in edit.in_order(edit.ancestors(calls)) if op in calls]
     return [KeyCall(op, _table_of(op), writes.get(op)) for op in ordered]
+
+
+def _marked(operations: Iterable[tf.Operation], types: Collection[str]) -> list[tf.Operation]:
+    """Returns the marked ops of these types. Most ops are of others, and the attributes of an op are slow to read."""
+    return [op for op in operations if op.type in types and is_marked(op)]
 
 
 def _table_of(op: tf.Operation) -> TableMark:

@@ -36,7 +36,8 @@ class Member:
     machine and how it ended is unknown. `error` is the error that the process itself reported, `parts` are its parts if
     it is an error of this package, and `recurs` means that the error would occur again in another attempt.
     `wanted_status` is the exit status that the process requests for the run. `verdict` is the driver's conclusion. The
-    fields from `doing` onwards come from the last report of the process.
+    fields from `doing` onwards come from the last report of the process. `awaited` are the ranks for which an exchange
+    of the process has waited for a long time.
     """
 
     role: str
@@ -59,6 +60,7 @@ class Member:
     doing: Activity = STARTING
     doing_secs: float | None = None
     step: int | None = None
+    awaited: tuple[int, ...] = ()
     where: Place | None = None
     inside: str | None = None
 

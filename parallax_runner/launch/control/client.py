@@ -45,7 +45,8 @@ class ControlClient:
 
     A thread sends the driver a heartbeat every few seconds. The heartbeat contains what this process is `doing`
     and the last `step` that it finished. The child's code sets both attributes, at
-    negligible cost.
+    negligible cost. The heartbeat also contains the ranks that `awaited` returns: those for which an exchange of this
+    process has waited for a long time.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -67,6 +68,7 @@ class ControlClient:
         self.last_step: int | None = None
         self.step: int | None = None
         self._doing = (STARTING, time.monotonic())
+        self.awaited: Callable[[], tuple[int, ...]] = tuple
 
     @classmethod
     def connect(cls, role: str, index: int) -> Self:
@@ -226,7 +228,8 @@ class ControlClient:
 
     def _standing(self) -> dict[str, Any]:
         doing, since_secs = self._doing
-        return {"doing": doing, "doing_secs": time.monotonic() - since_secs, "step": self.step}
+        doing_secs = time.monotonic() - since_secs
+        return {"doing": doing, "doing_secs": doing_secs, "step": self.step, "awaited": list(self.awaited())}
 
     def _live(self) -> None:
         every_secs = float(os.environ.get(wire.ALIVE_SECS, ALIVE_SECS))

@@ -1,7 +1,7 @@
 """The protocol between driver and children: one JSON object per line, over one TCP connection per child."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +70,26 @@ RESERVED_KINDS = frozenset(
         *(ALIVE, WHERE, STANDS, ORDER, LAST_STEP_KNOWN, PROOF, PROVEN, SURPLUS, STORE, SAVING, STATE, INSTALLATION),
     }
 )
-_OBJECTS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {"doing": Activity.of_fields, "where": Place.of_fields}
-_STANDING: Mapping[str, Any] = {"doing": dict, "doing_secs": int | float | None, "step": int | None}
+
+
+def _ranks(ranks: Sequence[Any]) -> tuple[int, ...]:
+    """Returns the ranks as a tuple. Raises ValueError if one is no number."""
+    if not all(type(rank) is int for rank in ranks):
+        raise ValueError(f"not ranks: {ranks!r}")
+    return tuple(ranks)
+
+
+_OBJECTS: Mapping[str, Callable[[Any], Any]] = {
+    "doing": Activity.of_fields,
+    "where": Place.of_fields,
+    "awaited": _ranks,
+}
+_STANDING: Mapping[str, Any] = {
+    "doing": dict,
+    "doing_secs": int | float | None,
+    "step": int | None,
+    "awaited": list,
+}
 # The required fields of the protocol's own messages. Other fields, and the fields of reports, are checked elsewhere.
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     HELLO: {"role": str, "index": int, "secret": str, "host": str},

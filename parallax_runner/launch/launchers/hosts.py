@@ -7,16 +7,19 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from parallax_runner.config.launchers import names_other_hosts
 from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.worker_numbers import is_elastic
 from parallax_runner.errors import LaunchError, Setting
-from parallax_runner.launch import preloaded, remote
+from parallax_runner.launch import bind_address, preloaded, remote
 from parallax_runner.launch.host_checks import check_hosts
 from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 from parallax_runner.launch.job import Command, Job
+from parallax_runner.launch.launchers.host_membership import HostMembership
+from parallax_runner.launch.launchers.membership import Membership
 from parallax_runner.launch.mpirun.command import has_other_order
 from parallax_runner.launch.mpirun.mpirun_launcher import Mpirun, options_of_user
 from parallax_runner.plan.plan import Plan
@@ -27,6 +30,9 @@ class OverHosts(Mpirun):
 
     hosts: Hosts
     has_options = False
+    own_keys: ClassVar[tuple[str, ...]] = ("min_workers", "wait_secs")
+    keys_are_for = "runs on other hosts"
+    changes_size = True
     lost_exit_status = 255  # of ssh itself, if the connection ends
 
     def __init__(self, hosts: Hosts, options: Sequence[str] = ()) -> None:
@@ -39,10 +45,15 @@ class OverHosts(Mpirun):
         return cls(hosts_of(config, plan), options_of_user(config))
 
     @classmethod
+    def membership(cls, config: RunConfig, plan: Plan) -> Membership:
+        """Returns the hosts of `cluster.resource_info` that pass the checks."""
+        return HostMembership(config, plan)
+
+    @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:
-        """If the configuration names no other host, returns why this launcher is unsuitable. Otherwise, returns
-        None."""
-        if not names_other_hosts(config):
+        """If the configuration names no other host, and none has been lost, returns why this launcher is unsuitable.
+        Otherwise, returns None."""
+        if not names_other_hosts(config) and not is_elastic(config):
             return "cluster.resource_info names no other host; choose auto or local"
         return None
 
@@ -103,9 +114,12 @@ def places_of(config: RunConfig, plan: Plan) -> list[Place]:
 
 
 def hosts_of(config: RunConfig, plan: Plan) -> Hosts:
-    """Returns the hosts where the processes of a plan run. Raises LaunchError if this machine is the only host, or if
-    there is no route to the first other host."""
-    found = find_hosts(places_of(config, plan), config.cluster.remote_shell)
+    """Returns the hosts where the processes of a plan run. Raises LaunchError if this machine is the only host and no
+    other host is lost, or if there is no route to the first other host."""
+    places, remote_shell = places_of(config, plan), config.cluster.remote_shell
+    found = find_hosts(places, remote_shell)
+    if found is None and is_elastic(config):
+        return Hosts(tuple(places), remote_shell, bind_address.LOOPBACK, None)
     if found is None:
         raise LaunchError("cluster.resource_info names no other host").about(
             Setting("cluster.launcher", "hosts"), remedy="choose auto or local"

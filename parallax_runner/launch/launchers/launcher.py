@@ -18,6 +18,7 @@ from parallax_runner.config.schema import ClusterConfig, RunConfig
 from parallax_runner.launch import bind_address, preloaded
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
+from parallax_runner.launch.launchers.membership import Membership
 from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
 
@@ -79,7 +80,7 @@ class Launcher(ABC):
     processes_stand_by: ClassVar[bool] = False
     # Whether the ranks find each other without mpirun and then have collectives (`Backend.without_mpirun`).
     without_mpirun: ClassVar[bool] = False
-    # Whether a run can go on with another number of workers. Such a launcher is a ResizableLauncher.
+    # Whether a run can go on with another number of workers. Such a launcher overrides `membership`.
     changes_size: ClassVar[bool] = False
 
     @classmethod
@@ -93,6 +94,12 @@ class Launcher(ABC):
         """Returns the hosts of an allocation as lines of `cluster.resource_info`, which determine the numbers of
         processes. Returns None if the configuration determines the hosts. Raises ConfigError if the allocation cannot
         be read."""
+        return None
+
+    @classmethod
+    def requested_lines(cls, cluster: ClusterConfig) -> tuple[str, ...] | None:
+        """Returns the hosts that the configuration requests as lines of `cluster.resource_info`, if the allocation may
+        have another number of them and the run goes on with any of these numbers. Otherwise, returns None."""
         return None
 
     @classmethod
@@ -116,6 +123,12 @@ class Launcher(ABC):
     def from_config(cls, config: RunConfig, plan: Plan) -> Self:
         """Returns the launcher for this run. Raises LaunchError if a host has no address."""
         return cls()
+
+    @classmethod
+    def membership(cls, config: RunConfig, plan: Plan) -> Membership:
+        """Returns the object that knows which workers and servers there are. It is called only if the number of workers
+        may change (`changes_size`). `config` and `plan` are those with which the run begins."""
+        raise NotImplementedError(f"{cls.__name__} does not change its number of workers")
 
     @classmethod
     def unfit(cls, config: RunConfig, comm: str) -> str | None:

@@ -176,8 +176,19 @@ def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
     busy = [one for one in workers if not one.doing.waits] or list(workers)
     if not together:
         return busy
+    awaited = _awaited(workers)
+    if awaited:
+        return awaited
     in_script = [one for one in busy if one.doing.is_in_script]
     return in_script or _furthest_behind(busy)
+
+
+def _awaited(workers: Sequence[Member]) -> list[Member]:
+    """Returns the workers that exchanges of other workers wait for. Leaves out a worker that itself waits for another
+    one, unless all do."""
+    ranks = {rank for one in workers for rank in one.awaited}
+    awaited = [one for one in workers if one.index in ranks]
+    return [one for one in awaited if not one.awaited] or awaited
 
 
 def _furthest_behind(workers: Sequence[Member]) -> list[Member]:

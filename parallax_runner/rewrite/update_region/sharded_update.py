@@ -9,11 +9,12 @@ the copies for its own rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.analysis.rows_written import BY_IDS
 from parallax_runner.analysis.update_region.contents import (
     FULL_ROWS,
     PARTIAL_SUM,
@@ -39,15 +40,12 @@ from parallax_runner.graph import edit
 from parallax_runner.graph.branches import IF_TYPES
 from parallax_runner.graph.edit import is_write
 from parallax_runner.rewrite.exchange.sent import Sent
-from parallax_runner.rewrite.placement import Placement, Shard
+from parallax_runner.rewrite.placement import Placement
 from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.update_region.own_division import own_inputs
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue, Value
+from parallax_runner.rewrite.update_region.update_by_ids import inputs_by_ids
 
-SCATTER = "ResourceScatter"
-BY_IDS = ("ResourceSparseApply", SCATTER)
-# An update by ids has an input with the ids and an input with one row per id. These are the names of the two inputs.
-IDS, ROWS = ("indices",), ("grad", "updates")
 # The input of UnsortedSegmentSum that has this index is the number of rows in the result.
 NUM_SEGMENTS = 2
 
@@ -198,7 +196,7 @@ class ShardedUpdate:
         """Returns the inputs of the copy for shard `number`."""
         found = given
         if placement.is_cut and op.type.startswith(BY_IDS):
-            found = self._by_ids(op, inputs, placement, number)
+            found = inputs_by_ids(self, op, inputs, placement, number)
         if op.type == "UnsortedSegmentSum" and FULL_ROWS in contents:
             shard = placement.shards[number]
             with tf.device(shard.device):
@@ -210,7 +208,7 @@ class ShardedUpdate:
 
     def _part(self, op: tf.Operation, tensor: tf.Tensor, value: Value, placement: Placement, number: int) -> tf.Tensor:
         """Returns the tensor that the copy for shard `number` reads instead of `tensor`. If the variable has several
-        shards, `_by_ids` handles the ids and rows of an update by ids instead."""
+        shards, `inputs_by_ids` handles the ids and rows of an update by ids instead."""
         if tensor.op.name in self.rewrite.placements:
             return self.rewrite.placements[tensor.op.name].shards[number].handle
         if isinstance(value, ShardedValue):
@@ -220,29 +218,9 @@ class ShardedUpdate:
         if value.shape.rank == 0 or not is_write(op):
             return value
         rows = value if op.type.startswith(BY_IDS) else placement.shards[number].take(value)
-        return self._sent(rows, placement)
+        return self.sent(rows, placement)
 
-    def _by_ids(self, op: tf.Operation, inputs: list[Value], placement: Placement, number: int) -> dict[int, tf.Tensor]:
-        """Returns the ids and rows that the copy of an update by ids reads for shard `number`, by input index."""
-        ids_at, rows_at = _input_named(op, IDS), _input_named(op, ROWS)
-        ids, rows = inputs[ids_at], inputs[rows_at]
-        own_ids = ids if isinstance(ids, ShardedValue) and ids.is_ids_in(placement) else None
-        if own_ids is not None:
-            own_rows = _rows_beside(own_ids, rows, number)
-            if own_rows is not None:
-                return {ids_at: own_ids.parts[number], rows_at: own_rows}
-        all_ids, all_rows = (self.whole(each) if isinstance(each, ShardedValue) else each for each in (ids, rows))
-        flat_ids = tf.reshape(all_ids, [-1])  # ids from an accumulator have no known rank
-        is_here, places = _in_shard(flat_ids, placement.shards[number])
-        if all_rows.shape.rank != 0:
-            row_shape = [dim.size for dim in op.inputs[0].op.get_attr("shape").dim[1:]]
-            all_rows = tf.boolean_mask(tf.reshape(all_rows, [-1, *row_shape]), is_here)
-        own_rows = self._sent(all_rows, placement)
-        if own_ids is not None:
-            return {ids_at: own_ids.parts[number], rows_at: own_rows}
-        return {ids_at: self._sent(tf.cast(places, all_ids.dtype), placement), rows_at: own_rows}
-
-    def _sent(self, tensor: tf.Tensor, placement: Placement) -> tf.Tensor:
+    def sent(self, tensor: tf.Tensor, placement: Placement) -> tf.Tensor:
         """Returns `tensor` itself, and counts it as sent if it is sent to a server."""
         if placement.is_on_servers:
             self.rewrite.sent.append(Sent(tensor, 1, placement.variable))
@@ -387,29 +365,3 @@ def _is_made_of(content: Content, inputs: Sequence[Value]) -> bool:
     if isinstance(content, OfList):
         return any(value.origin is not None for value in sharded if isinstance(value.content, OfList))
     return bool(sharded) and all(value.origin is not None for value in sharded)
-
-
-def _input_named(op: tf.Operation, names: Collection[str]) -> int:
-    """Returns the index of the only input of an op that has one of these names."""
-    (found,) = (at for at, argument in enumerate(op.op_def.input_arg) if argument.name in names)
-    return found
-
-
-def _rows_beside(own_ids: ShardedValue, rows: Value, number: int) -> tf.Tensor | None:
-    """Returns the rows for the ids of shard `number`, or None if the rows are not sharded like the ids. One scalar
-    stands for all rows."""
-    if isinstance(rows, ShardedValue):
-        return rows.parts[number] if _is_beside(rows, own_ids) else None
-    return rows if rows.shape.rank == 0 else None
-
-
-def _is_beside(rows: ShardedValue, ids: ShardedValue) -> bool:
-    """Returns whether each part of `ids` contains the ids of the corresponding part of `rows`."""
-    assert isinstance(ids.content, Ids)
-    return rows.placement.layout == ids.placement.layout and rows.content == Rows(ids.content.of)
-
-
-def _in_shard(ids: tf.Tensor, shard: Shard) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns which of `ids` [n] belong to a shard's rows, and the positions of these rows in the shard."""
-    is_here = tf.equal(ids % shard.step, shard.offset)
-    return is_here, shard.places_of(tf.boolean_mask(ids, is_here))

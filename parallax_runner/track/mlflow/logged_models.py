@@ -6,12 +6,14 @@ once.
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parallax_runner.track.mlflow import artifacts
 from parallax_runner.track.mlflow.model_points import ModelPoint
 from parallax_runner.track.mlflow.store import Opened
 
@@ -53,7 +55,8 @@ def find_or_create(client: MlflowClient, run: Opened, checkpoint: str) -> Logged
 def complete(client: MlflowClient, run: Opened, model: LoggedModel, folder: Path, points: Sequence[ModelPoint]) -> None:
     """Adds the MLflow model in `folder` and its metrics, and marks the logged model as ready and as an output of its
     run. `mlflow.pyfunc.load_model("models:/ID")` can then load the model."""
-    client.log_model_artifacts(model.model_id, str(folder))
+    upload = functools.partial(client.log_model_artifacts, model.model_id, str(folder))
+    artifacts.add_folder(folder, model.artifact_location, None, upload)
     _link(client, run, model)
     if points:
         client.log_batch(run.run_id, metrics=[_metric(one, model) for one in points])

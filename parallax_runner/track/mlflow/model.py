@@ -6,6 +6,7 @@ MLflow's own TensorFlow flavor can load a SavedModel by tags and signature, but 
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from parallax_runner.files.link_or_copy import link_or_copy
 from parallax_runner.files.regular import read_regular
 from parallax_runner.files.whole import write_whole
-from parallax_runner.track.mlflow import logged_models
+from parallax_runner.track.mlflow import artifacts, logged_models
 from parallax_runner.track.mlflow.model_points import points_of_model
 from parallax_runner.track.mlflow.store import Opened
 
@@ -43,7 +44,9 @@ def send(client: MlflowClient, run: Opened, saved_model: Path, journal: Path) ->
         checkpoint = json.loads(read_regular(saved_model / DESCRIPTION))["checkpoint"]
         model = logged_models.find_or_create(client, run, checkpoint)
         write_model(saved_model, folder, run_id=run.run_id, model_id=None if model is None else model.model_id)
-        client.log_artifacts(run.run_id, str(folder), artifact_path=ARTIFACT_FOLDER)
+        uri = client.get_run(run.run_id).info.artifact_uri
+        upload = functools.partial(client.log_artifacts, run.run_id, str(folder), artifact_path=ARTIFACT_FOLDER)
+        artifacts.add_folder(folder, uri, ARTIFACT_FOLDER, upload)
         if model is not None:
             points = points_of_model(journal, int(model.params["step"]))
             logged_models.complete(client, run, model, folder, points)

@@ -1,5 +1,5 @@
-"""Opens runs in MLflow and writes to them. Only this module, `checkpoint`, `dataset`, `errors`, `logged_models` and
-`model` import MLflow, and only after a run is opened.
+"""Opens runs in MLflow and writes to them. Only this module, `artifacts`, `checkpoint`, `dataset`, `errors`,
+`logged_models` and `model` import MLflow, and only after a run is opened.
 
 Runs are always addressed by id, never through the environment or MLflow's global state.
 """

@@ -64,7 +64,8 @@ def test_rows_of_a_table_that_grows_can_be_owned() -> None:
     assert (rows.gradient, rows.immovable_op) == (GradientKind.SPARSE, None)
     assert rows.unknown_ahead is not None
     assert variable(infos, "table/keys").gradient is GradientKind.NONE
-    assert growing_tables(single) == (GrowingTable("table", "table/rows"),)
+    of_map = tuple(f"table/{name}" for name in ("keys", "index", "fill", "overflow"))
+    assert growing_tables(single) == (GrowingTable("table", "table/rows", of_map, 2, False),)
 
 
 def test_calls_are_found_in_order() -> None:

@@ -15,7 +15,8 @@ from benchmarks.hosts.measure import Measured
 from benchmarks.hosts.network import Host, Link
 from benchmarks.hosts.occupancy import Occupancy
 from benchmarks.hosts.results import ratios, rows_of_hosts
-from benchmarks.hosts.rounds import Measurement, Sample, from_step, sent_in_a_step, split_steps
+from benchmarks.hosts.rounds import OURS, Measurement, Sample, from_step, sent_in_a_step, split_steps
+from benchmarks.modes import chosen
 from benchmarks.runs import Predicted
 
 HOSTS = Cluster(2, (Host(1, 41), Host(2, 42)))
@@ -38,6 +39,12 @@ def test_a_mode_may_bring_its_steps() -> None:
     for wrong in ("horvod", "mpi:x", "mpi:0", "mpi:", "local"):
         with pytest.raises(ValueError, match=wrong):
             split_steps(wrong, 40)
+
+
+def test_a_mode_may_name_its_backend() -> None:
+    assert chosen("sharded_native") == ["comm=sharded", "comm.backend=native"]
+    assert chosen("sharded_off") == ["comm=sharded", "comm.lookahead=off"]
+    assert all(chosen(mode)[0] == f"comm={mode.partition('_')[0]}" for mode in OURS)
 
 
 def test_bytes_of_a_step_leave_out_what_came_before() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from benchmarks.results.curves import Curve, Point, difference_from
@@ -25,6 +27,14 @@ CURVES = [
 def test_a_difference_is_relative_and_the_largest_of_all_rounds() -> None:
     assert difference_from(CURVES[0], [CURVES[1], CURVES[3]]) == pytest.approx(0.1)
     assert difference_from(CURVES[0], [CURVES[2]]) == 0.0
+
+
+def test_a_difference_from_zero_and_a_missing_step_are_not_left_out() -> None:
+    zero = curve("mpi", 0, (0.0, 1.0), 10.0)
+    assert difference_from(zero, [zero]) == 0.0
+    assert difference_from(zero, [CURVES[0]]) == math.inf
+    with pytest.raises(ValueError, match=r"mpi, round 0: expected the steps \[10, 20\]"):
+        difference_from(CURVES[0], [curve("mpi", 0, (2.0,), 10.0)])
 
 
 def test_times_are_compared_within_a_round() -> None:

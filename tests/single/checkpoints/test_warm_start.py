@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parallax_runner.checkpoints.warm_start import Stored, Taken, Wanted, WarmStart, notes_on, warm_start
+from parallax_runner.checkpoints.warm_start import Stored, Taken, Wanted, WarmStart, chosen, notes_on, warm_start
 from parallax_runner.config.schema import TakeConfig
 from parallax_runner.driver.warm_start import leave_warm_start
 from parallax_runner.errors import CheckpointError, ConfigError
@@ -51,6 +51,39 @@ def taken(**take: Any) -> dict[str, str]:
 )
 def test_variables_are_taken_by_name_but_the_learning_rate_is_set(take: dict[str, Any], expected: list[str]) -> None:
     assert taken(**take) == {name: name for name in expected}
+
+
+GROWING = [
+    Wanted("items/rows", (5, 2), "float32", owner="items/rows"),
+    *(Wanted(f"items/{name}", (5,), "int32", owner=f"items/{name}", map_of="items/rows") for name in ("keys", "fill")),
+    Wanted("sgd/items_rows_momentum", (5, 2), "float32", is_of_optimizer=True, owner="items/rows"),
+    Wanted("other", (2,), "float32", owner="other"),
+]
+OF_GROWING = [one.name for one in GROWING]
+
+
+@pytest.mark.parametrize(
+    ("take", "expected"),
+    [
+        ({}, OF_GROWING),
+        ({"include": ("items/rows",)}, OF_GROWING[:3]),
+        ({"exclude": ("items/rows",)}, ["other"]),
+        ({"exclude": ("items/keys",)}, OF_GROWING),
+        ({"include": ("items/keys", "other")}, ["other"]),
+        ({"include": ("sgd/*", "other")}, ["other"]),
+        ({"slots": False}, [*OF_GROWING[:3], "other"]),
+        ({"rename": ("items/:old/", "other:another")}, []),
+    ],
+)
+def test_rows_and_the_map_of_a_vocabulary_are_taken_together(take: dict[str, Any], expected: list[str]) -> None:
+    stored = {one.name: Stored(one.shape, one.dtype) for one in GROWING}
+    assert list(chosen("day1", stored, GROWING, TakeConfig(**take))) == expected
+
+
+def test_rows_without_their_map_are_refused() -> None:
+    stored = {one.name: Stored(one.shape, one.dtype) for one in GROWING if one.name != "items/fill"}
+    with pytest.raises(CheckpointError, match=r"has «items/rows» for «items/rows» but no «items/fill».* add ckpt.take"):
+        chosen("day1", stored, GROWING, TakeConfig())
 
 
 def test_names_and_scopes_are_renamed() -> None:

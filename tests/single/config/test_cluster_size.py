@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.config import cluster_size, resource_info
-from parallax_runner.config.cluster_size import size_cluster, spans_hosts, visible_gpus
+from parallax_runner.config.cluster_size import largest_size, size_cluster, spans_hosts, visible_gpus
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.compose import Composer, resolve
 from parallax_runner.config.frozen import freeze, load
+from parallax_runner.config.resource_info import Host
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.validate import validate
+from parallax_runner.config.worker_numbers import ClusterSize
 from parallax_runner.errors import ConfigError
 
 
@@ -63,6 +66,29 @@ def test_the_choice_hosts(tmp_path: Path) -> None:
     assert numbers("comm=mpi", "cluster=hosts", f"cluster.resource_info={path}") == (3, 1, 1)
     with pytest.raises(ConfigError, match=r"cluster.resource_info=\?\?\?"):
         compose("cluster=hosts")
+
+
+@pytest.mark.parametrize(
+    ("comm", "numbers", "expected"),
+    [
+        ("mpi", (1, 2, 3, 4), (4, ["a: 0,1", "b: 0,1"])),
+        ("mpi", (1, 3, 8), (3, ["a: 0,1", "b: 0"])),
+        ("mpi", (2,), (2, ["a: 0,1"])),
+        ("ps", (1, 2, 4), (2, ["a: 0,1", "b: 0,1"])),
+        ("ps", (1,), (1, ["a: 0,1"])),
+        ("mpi", (5,), None),
+    ],
+)
+def test_the_largest_number_of_workers_of_some_hosts(
+    comm: str, numbers: tuple[int, ...], expected: tuple[int, list[str]] | None
+) -> None:
+    hosts = [Host("a", (0, 1), is_here=False), Host("b", (0, 1), is_here=False)]
+    found = largest_size(hosts, numbers, mode_of(compose(f"comm={comm}").comm))
+    if expected is None:
+        assert found is None
+    else:
+        workers, lines = expected
+        assert found == ClusterSize(workers, len(lines), tuple(lines))
 
 
 def test_without_hosts_nothing_changes() -> None:

@@ -69,6 +69,16 @@ CASES = {
         f"{ELASTIC} cluster.min_workers=1 train.scale_lr=sqrt train.on_resize=per_worker ~optimizer.learning_rate",
         "this key needs a number in optimizer.learning_rate",
     ),
+    "another size of this machine": (
+        "cluster.min_workers=1 train.max_restarts=1",
+        "cluster.min_workers=1 (command line)",
+        "all processes run on this machine, so their number does not change; name other hosts in",
+    ),
+    "more workers than the hosts have": (
+        "cluster=hosts cluster.resource_info=[localhost,far] cluster.min_workers=3 comm=mpi train.max_restarts=1",
+        "cluster.min_workers=3 (command line)",
+        "the smallest number of workers, 3, is larger than the largest number, 2",
+    ),
     "native exchanges without MPI": (
         "cluster=manual cluster.rendezvous=file:///shared/meet comm=mpi comm.backend=native",
         "comm.backend=native (command line)",

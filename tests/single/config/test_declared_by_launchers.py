@@ -108,4 +108,4 @@ def test_each_key_of_one_launcher_is_a_key_of_cluster() -> None:
         assert all(name in owners_of_key(key) for key in declared_by(name).own_keys)
     assert owners_of_key("workers") == []
     assert owners_of_key("follow") == ["slurm", "kubernetes"]
-    assert not declared_by(AUTO).own_keys
+    assert declared_by(AUTO) is declared_by("hosts")

@@ -11,7 +11,7 @@ import pytest
 
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.worker_numbers import is_elastic, largest_of, with_workers, worker_numbers
+from parallax_runner.config.worker_numbers import ClusterSize, is_elastic, largest_of, with_size, worker_numbers
 from parallax_runner.driver.check import checked_job
 
 
@@ -25,6 +25,10 @@ def config(tmp_path: Path) -> RunConfig:
         cluster={"launcher": "manual", "workers": 3, "min_workers": 1, "max_workers": 6, "replicas_per_worker": 1},
         data={"batch_size": 4},
     )
+
+
+def with_workers(config: RunConfig, workers: int) -> RunConfig:
+    return with_size(config, ClusterSize(workers, config.cluster.servers, config.cluster.resource_info))
 
 
 def changed(config: RunConfig, **groups: dict[str, Any]) -> RunConfig:

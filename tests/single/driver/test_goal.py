@@ -63,11 +63,15 @@ def test_what_no_validation_finds_is_refused(single: SingleDeviceGraph, train: d
         goal(single, **train)
 
 
+def test_fewer_examples_than_a_batch_are_validated(single: SingleDeviceGraph) -> None:
+    assert goal(single, validation=12, objective="auc") == Goal("auc", "auc", "maximize")
+
+
 def test_without_validation_nothing_can_be_chosen(single: SingleDeviceGraph) -> None:
     with pytest.raises(
-        ConfigError, match=r"objective=auc: this run cannot be validated: there are 12 .*data\.batch_size=13"
+        ConfigError, match=r"objective=auc: this run cannot be validated: there are no validation examples"
     ):
-        goal(single, validation=12, objective="auc")
+        goal(single, validation=0, objective="auc")
     with pytest.raises(
         ConfigError, match=r"objective=loss: this run cannot be validated: the model has no validation_loss"
     ):

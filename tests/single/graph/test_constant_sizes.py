@@ -32,6 +32,17 @@ def test_of_a_graph() -> None:
         capture(model, {"x": ((2,), "float64")}, seed=1)
 
 
+def test_equal_values_count_once() -> None:
+    """Otherwise, a large table could not have slots: their initial values are such constants."""
+
+    def model(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+        table = tf.get_variable("table", LARGE.shape, tf.float64)
+        loss = tf.reduce_sum(tf.nn.embedding_lookup(table, features["ids"]))
+        return {"loss": loss, "train_op": tf.train.AdagradOptimizer(0.1).minimize(loss)}
+
+    assert capture(model, {"ids": ((2,), "int32")}, seed=1).variables[-1].shape == LARGE.shape
+
+
 def test_of_a_step() -> None:
     def make() -> Any:
         weights = tf.Variable(np.zeros(10), name="weights")

@@ -169,3 +169,30 @@ def test_draws_by_a_given_seed_differ_by_rank() -> None:
     np.testing.assert_array_equal(first, again)
     assert [bool((here != there).all()) for here, there in zip(first, other, strict=True)] == [True, True, False, True]
     assert (first[0] != first[1]).all()
+
+
+def draws_of_a_generator(rank: int) -> list[np.ndarray]:
+    """What a `tf.random.Generator` draws, outside and inside a function, and its state afterwards."""
+    graph = tf.Graph()
+    with graph.as_default():
+        generator = tf.random.Generator.from_seed(3)
+        in_a_function = tf.function(lambda: generator.normal([4]), autograph=False)
+        first = tf.identity(generator.uniform([4]), name="drawn_0")
+        with tf.control_dependencies([first]):
+            second = tf.identity(in_a_function(), name="drawn_1")
+        with tf.control_dependencies([second]):
+            tf.identity(generator.state.read_value(), name="drawn_2")
+        tf.group(generator.state.initializer, name="initialize")
+    definition = derive_seeds(graph.as_graph_def(), seed=1, rank=rank, first_step=0, initializers=["initialize"])
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.import_graph_def(definition, name="")
+        session.run("initialize")
+        return session.run([f"drawn_{number}:0" for number in range(3)])
+
+
+def test_draws_of_a_generator_differ_by_rank_and_its_state_does_not() -> None:
+    first, again, other = draws_of_a_generator(0), draws_of_a_generator(0), draws_of_a_generator(1)
+    for one, two in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert [bool((here != there).all()) for here, there in zip(first[:2], other[:2], strict=True)] == [True, True]
+    np.testing.assert_array_equal(first[2], other[2])

@@ -137,6 +137,18 @@ def test_sampled_loss_of_many_samples_nears_the_full_one(graph):
         assert sampled == pytest.approx(session.run(model["validation_loss"], feeds), abs=0.1)
 
 
+def test_full_softmax_trains_on_the_validation_loss(graph):
+    features = placeholders()
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    model = lm.build(features, optimizer, vocab_size=VOCAB_SIZE, **SIZES | {"num_sampled": None})
+    feeds = feed(features, counting_batch(np.random.default_rng(1)))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        before, validated, _ = session.run([model["loss"], model["validation_loss"], model["train_op"]], feeds)
+        assert before == validated
+        assert session.run(model["loss"], feeds) < before
+
+
 def test_dropout_draws_anew_and_is_absent_when_all_is_kept(graph):
     inputs = tf.ones([2, 3, 4])
     lstm = lm.lstm_variables(4, 5, 6)

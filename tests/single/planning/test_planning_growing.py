@@ -14,7 +14,7 @@ from parallax_runner.planning.growing import check_growing
 from tests.single.planning.test_planner import SPARSE
 from tests.single.plans import plan_of
 
-TABLE = GrowingTable(layer="users", variable=SPARSE.name)
+TABLE = GrowingTable("users", SPARSE.name, ("keys", "index", "fill", "overflow"), places=2, has_overflow_rows=False)
 
 
 def plan(comm: str, *, workers: int = 2, lookahead: Lookahead = Lookahead.AUTO) -> Plan:

@@ -86,6 +86,15 @@ def test_the_driver_holds_what_it_exports() -> None:
     assert found["driver"].step_bytes == DRIVER_BYTES
 
 
+@pytest.mark.parametrize(("size_bytes", "held_bytes"), [(GB, 2 * GB), (2 * GB, 4 * GB), (2 * GB + 1, 0)])
+def test_a_large_saved_model_is_not_held(size_bytes: int, held_bytes: int, tmp_path: Path) -> None:
+    tracked = checked_job(Composer().job(["model=simple", "tracking=mlflow", f"hydra.run.dir={tmp_path / 'run'}"]))
+    large = plan(table("alltoall", size_bytes=size_bytes))
+    assert with_memory(tracked, large, is_keras=False).memory[0].save_bytes == DRIVER_BYTES + held_bytes
+    of_keras = with_memory(tracked, large, is_keras=True).memory[0]
+    assert of_keras.save_bytes == DRIVER_BYTES + 2 * 2 * size_bytes, "model.keras"
+
+
 def test_a_plan_keeps_and_shows_it() -> None:
     made = plan(table("alltoall"))
     made = dataclasses.replace(made, memory=predicted_memory(made))

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "tensorflow/core/framework/types.h"
 
@@ -19,6 +20,7 @@ constexpr auto kShortestPause = std::chrono::microseconds(10);
 constexpr auto kLongestPause = std::chrono::microseconds(100);
 constexpr auto kLongWait = std::chrono::milliseconds(20);  // after this time, pauses may be longer
 constexpr auto kLongestPauseOfLongWait = std::chrono::microseconds(1000);
+constexpr auto kAwaitedAfter = std::chrono::seconds(10);  // the driver reports a stall after 30 s, so it knows by then
 constexpr auto kReportAfter = std::chrono::seconds(30);
 
 const char* NameOf(Kind kind) {
@@ -133,7 +135,7 @@ Identity Engine::Next(const std::string& session, int64_t step, uint64_t stream,
 
 void Engine::Post(std::shared_ptr<Exchange> exchange) {
   for (int other = 0; other < size_; ++other) {
-    if (other != rank_ && exchange->Expects(other)) exchange->missing.insert(other);
+    if (other != rank_) exchange->missing.insert(other);
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -162,7 +164,7 @@ void Engine::Run() {
     bool is_progress = TakeCommands();
     is_progress |= TakeMessages();
     is_progress |= TestTransfers();
-    transfers_under_way_ = static_cast<int>(requests_.size());
+    CountWaiting();
     const bool is_busy = !exchanges_.empty() || !requests_.empty();
     if (is_busy && Clock::now() > next_report) {
       ReportWaiting();
@@ -181,6 +183,7 @@ void Engine::Run() {
       const bool is_long = Clock::now() - last_progress > kLongWait;
       pause = std::min(pause * 3 / 2, is_long ? kLongestPauseOfLongWait : kLongestPause);
     } else {
+      awaited_.clear();
       wakes_.wait(lock, [this] { return leaves_ || !commands_.empty(); });
     }
   }
@@ -192,6 +195,13 @@ void Engine::Run() {
     TestTransfers();
     std::this_thread::sleep_for(kShortestPause);
   }
+}
+
+void Engine::CountWaiting() {
+  transfers_under_way_ = static_cast<int>(requests_.size());
+  int early = 0;
+  for (const auto& entry : early_) early += static_cast<int>(entry.second.size());
+  early_messages_ = early;
 }
 
 bool Engine::TakeCommands() {
@@ -281,6 +291,7 @@ void Engine::Deliver(int from, Received message) {
   if (identity.run > runs[from]) {
     runs[from] = identity.run;
     DropOlder(from, identity);
+    DropEarly(from, identity);
   }
   const auto found = exchanges_.find(identity);
   if (found != exchanges_.end()) {
@@ -302,6 +313,26 @@ void Engine::DropOlder(int from, const Identity& identity) {
   }
   for (const auto& exchange : waiting) {
     Fail(exchange, "rank " + std::to_string(from) + " has begun its next session.run without it", true);
+  }
+}
+
+// Drops what `from` has sent for runs that it has left: no exchange of them can succeed. Why they ended is kept for the
+// next run of this rank.
+void Engine::DropEarly(int from, const Identity& identity) {
+  const uint64_t next_run = newest_run_[{identity.epoch, identity.stream}][rank_] + 1;
+  for (auto entry = early_.begin(); entry != early_.end();) {
+    auto& [early, messages] = *entry;
+    if (IsOlder(early, identity)) {
+      const bool is_next = early.run <= next_run;
+      const auto is_dropped = [this, from, is_next](const std::pair<int, Received>& one) {
+        const Header& header = one.second.header;
+        if (one.first != from || (is_next && header.content.kind == Kind::kAbort)) return false;
+        Drain(from, header);
+        return true;
+      };
+      messages.erase(std::remove_if(messages.begin(), messages.end(), is_dropped), messages.end());
+    }
+    entry = messages.empty() ? early_.erase(entry) : std::next(entry);
   }
 }
 
@@ -484,10 +515,18 @@ bool Engine::Check(int code, const char* call) {
   return false;
 }
 
+std::vector<int> Engine::Awaited() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return awaited_;
+}
+
 void Engine::ReportWaiting() {
+  std::set<int> awaited;
   for (const auto& entry : exchanges_) {
     Exchange& exchange = *entry.second;
-    if (exchange.is_told || Clock::now() - exchange.posted < kReportAfter) continue;
+    const auto waited = Clock::now() - exchange.posted;
+    if (waited >= kAwaitedAfter) awaited.insert(exchange.missing.begin(), exchange.missing.end());
+    if (exchange.is_told || waited < kReportAfter) continue;
     exchange.is_told = true;
     std::string ranks;
     for (const int other : exchange.missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(other);
@@ -497,6 +536,8 @@ void Engine::ReportWaiting() {
     std::fprintf(stderr, "rank %d has waited 30 s for %s «%s»: %s.\n", rank_, NameOf(exchange.content().kind),
                  exchange.name().c_str(), why.c_str());
   }
+  std::lock_guard<std::mutex> lock(mutex_);
+  awaited_.assign(awaited.begin(), awaited.end());
 }
 
 }  // namespace parallax

@@ -35,6 +35,10 @@ class Engine;
 
 // An exchange among all ranks, from the moment when this rank's op runs until its results are there. The engine's
 // thread calls all methods, except the constructor.
+//
+// No rank gets its results before every rank has posted the exchange: each rank sends each other rank a message, if only
+// a header. So a rank is never ahead of another one by more than one run that succeeds, and the messages that come early
+// are those of one run of each stream.
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(Identity identity, Content content, std::string name)
@@ -47,8 +51,6 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   virtual void Take(Engine& engine, int from, Received message) = 0;
   // Returns why a message does not fit to this exchange, or "".
   virtual std::string Explain(const Content& other) const;
-  // Returns whether this rank gets something of the rank `other`.
-  virtual bool Expects(int other) const { return true; }
   // Returns whether all results are there. Sends may still be under way: they keep their memory alive.
   virtual bool HasResults() const = 0;
   // Returns the messages whose payloads still wait at their senders, although `Take` has got the headers.
@@ -89,6 +91,10 @@ class Engine {
   bool has_threads() const { return has_threads_; }
   // Returns how many sends and receives are under way.
   int transfers() const { return transfers_under_way_.load(); }
+  // Returns how many messages have come for exchanges that this rank has not posted.
+  int early() const { return early_messages_.load(); }
+  // Returns the ranks from which nothing has come for an exchange that this rank posted 10 s ago.
+  std::vector<int> Awaited();
 
   // Returns the identity of the next exchange of an op. `session` and `step` are TensorFlow's names of the session and
   // of its run.
@@ -141,16 +147,18 @@ class Engine {
   void Deliver(int from, Received message);
   void DeliverTo(std::shared_ptr<Exchange> exchange, int from, Received message);
   void DropOlder(int from, const Identity& identity);
+  void DropEarly(int from, const Identity& identity);
   void Drain(int from, const Header& header);
   void TellOthers(const Identity& identity, Kind kind, const std::string& why);
   void SendMessage(int to, std::vector<char> message, std::shared_ptr<Exchange> exchange);
   void AddTransfer(MPI_Request request, Transfer transfer);
+  void CountWaiting();
   void ReportWaiting();
   void FailAll(const std::string& why);
   bool Check(int code, const char* call);
 
   std::atomic<bool> is_joined_{false};
-  std::atomic<int> transfers_under_way_{0};
+  std::atomic<int> transfers_under_way_{0}, early_messages_{0};
   bool has_threads_ = false;
   bool must_finalize_ = false;
   int rank_ = 0, size_ = 1, local_rank_ = 0;
@@ -162,6 +170,7 @@ class Engine {
   std::deque<Command> commands_;
   bool leaves_ = false;
   std::map<std::string, Session> sessions_;
+  std::vector<int> awaited_;
 
   // The thread's own.
   std::map<Identity, std::shared_ptr<Exchange>> exchanges_;

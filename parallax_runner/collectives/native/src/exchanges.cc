@@ -211,18 +211,23 @@ BroadcastExchange::BroadcastExchange(Identity identity, Content content, std::st
       rank_(Engine::Instance().rank()),
       input_(std::move(input)),
       output_(std::move(output)),
-      has_come_(rank_ == 0) {}
+      messages_to_come_(Engine::Instance().size() - 1) {}
 
 void BroadcastExchange::Start(Engine& engine) {
-  if (rank_ != 0) return;
-  const int64_t bytes = input_.tensor_data().size();
-  for (int other = 1; other < engine.size(); ++other) {
+  const int64_t bytes = rank_ == 0 ? input_.tensor_data().size() : 0;
+  for (int other = 0; other < engine.size(); ++other) {
+    if (other == rank_) continue;
     engine.Send(shared_from_this(), other, content(), input_.tensor_data().data(), bytes, Holding(input_));
   }
 }
 
 void BroadcastExchange::Take(Engine& engine, int from, Received message) {
-  engine.Receive(shared_from_this(), from, message, Data(output_), Holding(output_), [this] { has_come_ = true; });
+  const auto count = [this] { messages_to_come_ -= 1; };
+  if (from == 0) {
+    engine.Receive(shared_from_this(), from, message, Data(output_), Holding(output_), count);
+  } else {
+    count();
+  }
 }
 
 }  // namespace parallax

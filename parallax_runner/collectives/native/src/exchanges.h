@@ -82,7 +82,7 @@ class RowExchange : public OpExchange {
               std::vector<int64_t> counts);
   void Start(Engine& engine) override;
   void Take(Engine& engine, int from, Received message) override;
-  bool HasResults() const override { return headers_to_come_ == 0 && payloads_to_come_ == 0; }
+  bool HasResults() const override { return has_output_ && payloads_to_come_ == 0; }
   std::vector<std::pair<int, Header>> Untaken() const override;
 
  private:
@@ -97,21 +97,20 @@ class RowExchange : public OpExchange {
   int headers_to_come_, payloads_to_come_;
 };
 
-// The tensor of rank 0.
+// The tensor of rank 0. The other ranks send headers only, which tell what they expect.
 class BroadcastExchange : public OpExchange {
  public:
   BroadcastExchange(Identity identity, Content content, std::string name, WaitingOp op, tensorflow::Tensor input,
                     tensorflow::Tensor output);
   void Start(Engine& engine) override;
   void Take(Engine& engine, int from, Received message) override;
-  bool Expects(int other) const override { return other == 0; }
-  bool HasResults() const override { return has_come_; }
+  bool HasResults() const override { return messages_to_come_ == 0; }
 
  private:
   const int rank_;
   const tensorflow::Tensor input_;
   tensorflow::Tensor output_;
-  bool has_come_;
+  int messages_to_come_;
 };
 
 }  // namespace parallax

@@ -1,5 +1,6 @@
 // The TensorFlow ops, and the functions that Python calls.
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,13 @@ using tensorflow::shape_inference::ShapeHandle;
 
 constexpr char kNotJoined[] = "this process has not joined the other ranks";
 
+// Ends an op with an error. `Make` returns what this function returns.
+std::nullptr_t Refused(OpKernelContext* context, const AsyncOpKernel::DoneCallback& done, const absl::Status& status) {
+  context->SetStatus(status);
+  done();
+  return nullptr;
+}
+
 // An op that exchanges something with the same op of all ranks. `key` and `stream` are the same on all
 // ranks.
 class ExchangeOp : public AsyncOpKernel {
@@ -43,7 +51,7 @@ class ExchangeOp : public AsyncOpKernel {
   void ComputeAsync(OpKernelContext* context, DoneCallback done) final {
     OP_REQUIRES_ASYNC(context, Engine::Instance().is_joined(), absl::FailedPreconditionError(kNotJoined), done);
     const std::shared_ptr<OpExchange> exchange = Make(context, done);
-    if (exchange == nullptr) return;  // and `Make` has called `done`
+    if (exchange == nullptr) return;  // `Refused` has called `done`
     const std::string why = "the run was cancelled or failed on rank " + std::to_string(Engine::Instance().rank());
     const std::weak_ptr<OpExchange> watched = exchange;
     const bool is_watched = exchange->op().WatchCancellation([watched, why] {
@@ -54,6 +62,7 @@ class ExchangeOp : public AsyncOpKernel {
   }
 
  protected:
+  // Returns the exchange, or the result of `Refused`.
   virtual std::shared_ptr<OpExchange> Make(OpKernelContext* context, DoneCallback done) = 0;
 
   Identity Next(OpKernelContext* context) const {
@@ -99,12 +108,8 @@ class SumOp : public ExchangeOp {
       inputs.push_back(context->input(i));
       elements += inputs.back().NumElements();
       Tensor* output = nullptr;
-      const auto status = context->allocate_output(i, inputs.back().shape(), &output);
-      if (!status.ok()) {
-        context->SetStatus(status);
-        done();
-        return nullptr;
-      }
+      const absl::Status status = context->allocate_output(i, inputs.back().shape(), &output);
+      if (!status.ok()) return Refused(context, done, status);
       outputs.push_back(*output);
     }
     const Content content = ContentOf(Kind::kSum, dtype_, tensorflow::DataTypeSize(dtype_), elements);
@@ -124,9 +129,7 @@ class GatherOp : public ExchangeOp {
   std::shared_ptr<OpExchange> Make(OpKernelContext* context, DoneCallback done) override {
     const Tensor& rows = context->input(0);
     if (rows.dims() == 0) {
-      context->SetStatus(absl::InvalidArgumentError("a scalar has no rows to concatenate"));
-      done();
-      return nullptr;
+      return Refused(context, done, absl::InvalidArgumentError("a scalar has no rows to concatenate"));
     }
     const Content content = ContentOf(Kind::kGather, rows.dtype(), RowBytes(rows), rows.dim_size(0));
     return std::make_shared<RowExchange>(Next(context), content, key(), WaitingOp(context, std::move(done)), rows,
@@ -144,11 +147,7 @@ class AllToAllOp : public ExchangeOp {
     const Tensor& counts = context->input(1);
     std::vector<int64_t> numbers;
     const std::string fault = Read(rows, counts, numbers);
-    if (!fault.empty()) {
-      context->SetStatus(absl::InvalidArgumentError(fault));
-      done();
-      return nullptr;
-    }
+    if (!fault.empty()) return Refused(context, done, absl::InvalidArgumentError(fault));
     const Content content = ContentOf(Kind::kAllToAll, rows.dtype(), RowBytes(rows), 0);
     return std::make_shared<RowExchange>(Next(context), content, key(), WaitingOp(context, std::move(done)), rows,
                                          std::move(numbers));
@@ -186,12 +185,8 @@ class BroadcastOp : public ExchangeOp {
       context->set_output(0, input);
     } else {
       Tensor* allocated = nullptr;
-      const auto status = context->allocate_output(0, input.shape(), &allocated);
-      if (!status.ok()) {
-        context->SetStatus(status);
-        done();
-        return nullptr;
-      }
+      const absl::Status status = context->allocate_output(0, input.shape(), &allocated);
+      if (!status.ok()) return Refused(context, done, status);
       output = *allocated;
     }
     const int64_t element_bytes = tensorflow::DataTypeSize(input.dtype());
@@ -311,5 +306,12 @@ void parallax_leave() { parallax::Engine::Instance().Leave(); }
 int parallax_rank() { return parallax::Engine::Instance().rank(); }
 int parallax_size() { return parallax::Engine::Instance().size(); }
 int parallax_transfers() { return parallax::Engine::Instance().transfers(); }
+// Writes the ranks for which this one has waited for long to `ranks`, which has room for all. Returns their number.
+int parallax_awaited(int* ranks) {
+  const std::vector<int> awaited = parallax::Engine::Instance().Awaited();
+  std::copy(awaited.begin(), awaited.end(), ranks);
+  return static_cast<int>(awaited.size());
+}
+int parallax_early() { return parallax::Engine::Instance().early(); }
 int parallax_local_rank() { return parallax::Engine::Instance().local_rank(); }
 }

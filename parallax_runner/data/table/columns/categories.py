@@ -11,7 +11,9 @@ from parallax_runner.data.table.cells import Cells
 from parallax_runner.data.table.columns.column import Faults
 from parallax_runner.data.table.columns.id_lists import IdLists, without_empty
 from parallax_runner.data.table.columns.ids import Ids, raw_values
-from parallax_runner.data.table.columns.settings import count, optional, setting, text
+from parallax_runner.data.table.columns.keys import Keys
+from parallax_runner.data.table.columns.rule import Rule
+from parallax_runner.data.table.columns.settings import count, flag, optional, setting, text
 from parallax_runner.data.table.stored_table import MISSING_INTEGER, Cell, RawColumn, Strings
 
 
@@ -26,11 +28,20 @@ class Categories(IdLists):
     min_count: int | None = setting(None, optional(count))
     max_size: int | None = setting(None, optional(count))
     oov: int | None = setting(None, optional(count))
+    grows: bool = setting(False, flag)
+    integers: bool = setting(False, flag)
     separator: str | None = setting(None, optional(text))
     padded_to: int | None = setting(None, optional(count))
 
     @property
-    def rule(self) -> Ids:
+    def rule(self) -> Rule:
+        return Keys(self.integers) if self.grows else self._ids
+
+    def check(self) -> str | None:
+        return self.why_not(self._ids, integers=self.integers)
+
+    @property
+    def _ids(self) -> Ids:
         return Ids(self.hash, self.ids, self.min_count, self.max_size, self.oov)
 
     @property
@@ -55,17 +66,19 @@ class Categories(IdLists):
         if self.separator is not None:
             words = [self.separator.encode().join(map(_written, row)) for row in rows]
             return np.array(words, dtype=object)
-        found = np.full((len(rows), max(1, kept.lengths.max())), b"" if items.dtype == object else -1, items.dtype)
+        filler = b"" if items.dtype == object else self.rule.filler
+        found = np.full((len(rows), max(1, kept.lengths.max())), filler, items.dtype)
         for number, row in enumerate(rows):
             found[number, : len(row)] = row
         return found
 
     def values(self, raw: Any, tf: Any) -> Any:
-        """See IdLists. Without a separator, empty strings and negative integers fill up the rows."""
+        """See IdLists. Without a separator, empty strings fill up the rows. So do negative integers in lists of ids,
+        and the smallest integer in lists of keys."""
         if self.separator is None:
             items = tf.RaggedTensor.from_tensor(raw)
             is_integer = self.rule.cell is Cell.INTEGER
-            is_item = items.values >= 0 if is_integer else tf.not_equal(items.values, "")
+            is_item = self.rule.is_item(items.values) if is_integer else tf.not_equal(items.values, "")
             return tf.ragged.boolean_mask(items, items.with_values(is_item))
         items = tf.strings.split(raw, self.separator)
         items = tf.ragged.boolean_mask(items, items.with_values(tf.not_equal(items.values, "")))

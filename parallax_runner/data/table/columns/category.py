@@ -10,13 +10,15 @@ import numpy as np
 from parallax_runner.data.table.cells import Cells
 from parallax_runner.data.table.columns.column import Counting, Faults, InputColumn, State, TableFeature
 from parallax_runner.data.table.columns.ids import Ids, raw_values
-from parallax_runner.data.table.columns.settings import count, optional, setting
+from parallax_runner.data.table.columns.keys import Keys, why_no_keys
+from parallax_runner.data.table.columns.rule import Rule
+from parallax_runner.data.table.columns.settings import count, flag, optional, setting
 from parallax_runner.data.table.stored_table import Cell, RawColumn, Strings
 
 
 @dataclass(frozen=True)
 class Category(InputColumn):
-    """Its feature is an id, int64. A blank cell is the empty string, a value like any other."""
+    """Its feature is an id or a key, int64. A blank cell is the empty string, a value like any other."""
 
     kind: ClassVar[str] = "category"
 
@@ -25,10 +27,16 @@ class Category(InputColumn):
     min_count: int | None = setting(None, optional(count))
     max_size: int | None = setting(None, optional(count))
     oov: int | None = setting(None, optional(count))
+    grows: bool = setting(False, flag)
+    integers: bool = setting(False, flag)
 
     @property
-    def rule(self) -> Ids:
-        """How a value becomes an id."""
+    def rule(self) -> Rule:
+        """How a value becomes an id or a key."""
+        return Keys(self.integers) if self.grows else self._ids
+
+    @property
+    def _ids(self) -> Ids:
         return Ids(self.hash, self.ids, self.min_count, self.max_size, self.oov)
 
     @property
@@ -39,7 +47,8 @@ class Category(InputColumn):
         return self.rule.largest_state()
 
     def check(self) -> str | None:
-        return self.rule.check()
+        given = self._ids.given
+        return why_no_keys(grows=self.grows, integers=self.integers, others=given) or self._ids.check()
 
     @property
     def raw(self) -> RawColumn:
@@ -55,7 +64,7 @@ class Category(InputColumn):
         return self.rule.lookup(state, strings)
 
     def described(self, state: State) -> TableFeature:
-        return TableFeature(self.kind, (), "int64", (self.rule.size(state),))
+        return TableFeature(self.kind, (), "int64", self.rule.sizes(state), grows=self.rule.grows)
 
     def features(self, state: State, cells: Cells, lookup: np.ndarray | None) -> dict[str, np.ndarray]:
         return {"": self.rule.of_values(cells.values, lookup)}

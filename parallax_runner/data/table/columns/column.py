@@ -39,8 +39,9 @@ class TableFeature:
 
     `kind` is number, category, categories, text, label, weight, group or sampled. `shape` is that of one example.
     `sizes` has one number for each column of a stack: ids are below it. It is empty for numbers. If `is_padded`, id 0
-    is padding. If `is_ragged`, an example has any number of ids. `low` and `high` are the smallest and the largest
-    label of the training rows, None for other kinds.
+    is padding. If `is_ragged`, an example has any number of ids. If the vocabulary `grows`, the values are keys, which
+    are any integers, and `sizes` is empty. `low` and `high` are the smallest and the largest label of the training
+    rows, None for other kinds.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class TableFeature:
     sizes: tuple[int, ...] = ()
     is_padded: bool = False
     is_ragged: bool = False
+    grows: bool = False
     low: float | None = None
     high: float | None = None
 

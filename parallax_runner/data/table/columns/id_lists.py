@@ -10,20 +10,23 @@ import numpy as np
 from parallax_runner.data.table.cells import Cells
 from parallax_runner.data.table.columns.column import Counting, InputColumn, State, TableFeature
 from parallax_runner.data.table.columns.ids import Ids
+from parallax_runner.data.table.columns.keys import why_no_keys
+from parallax_runner.data.table.columns.rule import Rule
 from parallax_runner.data.table.stored_table import MISSING_CODE, MISSING_INTEGER, Strings
 
 
 class IdLists(InputColumn):
-    """A column with any number of values in a cell. Its feature is ragged, int64 [None], or with `padded_to` dense,
-    int64 [padded_to]: 0 is padding, other ids are one higher than without padding, and values beyond `padded_to` are
-    left out. Empty values are left out."""
+    """A column with any number of values in a cell, which are ids or keys. Its feature is ragged, int64 [None], or with
+    `padded_to` dense, int64 [padded_to]: 0 is padding, other ids are one higher than without padding, and values beyond
+    `padded_to` are left out. Empty values are left out."""
 
     padded_to: int | None
+    grows: bool
 
     @property
     @abstractmethod
-    def rule(self) -> Ids:
-        """How a value becomes an id."""
+    def rule(self) -> Rule:
+        """How a value becomes an id or a key."""
 
     @abstractmethod
     def values(self, raw: Any, tf: Any) -> Any:
@@ -36,8 +39,10 @@ class IdLists(InputColumn):
     def largest_state(self) -> State | None:
         return self.rule.largest_state()
 
-    def check(self) -> str | None:
-        return self.rule.check()
+    def why_not(self, ids: Ids, *, integers: bool) -> str | None:
+        """Returns the reason why the settings do not fit together, or None. `ids` are those of ids."""
+        padding = [] if self.padded_to is None else ["padded_to"]
+        return why_no_keys(grows=self.grows, integers=integers, others=ids.given + padding) or ids.check()
 
     def counting(self, strings: Strings | None) -> Counting:
         return _WithoutEmpty(self.rule.counting(strings))
@@ -46,10 +51,10 @@ class IdLists(InputColumn):
         return self.rule.lookup(state, strings)
 
     def described(self, state: State) -> TableFeature:
-        size = self.rule.size(state)
+        sizes = self.rule.sizes(state)
         if self.padded_to is None:
-            return TableFeature(self.kind, (None,), "int64", (size,), is_ragged=True)
-        return TableFeature(self.kind, (self.padded_to,), "int64", (size + 1,), is_padded=True)
+            return TableFeature(self.kind, (None,), "int64", sizes, is_ragged=True, grows=self.rule.grows)
+        return TableFeature(self.kind, (self.padded_to,), "int64", tuple(size + 1 for size in sizes), is_padded=True)
 
     def features(self, state: State, cells: Cells, lookup: np.ndarray | None) -> dict[str, np.ndarray]:
         kept = without_empty(cells)

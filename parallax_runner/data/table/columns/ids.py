@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from parallax_runner.data.table.cells import Cells
 from parallax_runner.data.table.columns.column import NOTHING_LEARNED, Counting, Faults, State
+from parallax_runner.data.table.columns.rule import Rule
 from parallax_runner.data.table.stored_table import MISSING_INTEGER, Cell, Strings
 from parallax_runner.data.table.strings_of_codes import by_count_then_bytes, hashed, strings_of
 
@@ -16,9 +18,11 @@ CODES = "codes"  # of a vocabulary: the codes of its strings, in the order of th
 
 
 @dataclass(frozen=True)
-class Ids:
+class Ids(Rule):
     """The rule. With `hash` or `ids`, ids are below that number. Otherwise, ids below `oov` are for strings that are
     not in the vocabulary, and the strings of the vocabulary follow, the most frequent first."""
+
+    filler: ClassVar[int] = -1
 
     hash: int | None = None
     ids: int | None = None
@@ -37,8 +41,12 @@ class Ids:
         return None
 
     @property
+    def given(self) -> list[str]:
+        """The settings that are given."""
+        return [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
+
+    @property
     def cell(self) -> Cell:
-        """What a cell contains."""
         return Cell.STRING if self.ids is None else Cell.INTEGER
 
     @property
@@ -52,10 +60,12 @@ class Ids:
         return self.hash is None and self.ids is None
 
     def largest_state(self) -> State | None:
-        """Returns a state with the largest vocabulary, or None if it has no limit."""
         if not self.has_vocabulary:
             return NOTHING_LEARNED
         return None if self.max_size is None else {CODES: np.zeros(self.max_size, dtype=np.int32)}
+
+    def sizes(self, state: State) -> tuple[int, ...]:
+        return (self.size(state),)
 
     def size(self, state: State) -> int:
         """Returns the number of ids."""
@@ -63,18 +73,15 @@ class Ids:
         return fixed or self.unknown + len(state[CODES])
 
     def first(self) -> int:
-        """Returns the first id that stands for a single value."""
         return self.unknown if self.has_vocabulary else 0
 
     def counting(self, strings: Strings | None) -> Counting:
-        """Returns a new pass over the training cells."""
         if not self.has_vocabulary:
             return Counting()
         assert strings is not None
         return _Vocabulary(strings, self.min_count or 1, self.max_size)
 
     def faults(self, cells: Cells) -> Faults | None:
-        """Returns the values that are no ids, or None if there are none."""
         if self.ids is None:
             return None
         values, expected = cells.values, f"expected 0 to {self.ids - 1}"
@@ -84,7 +91,6 @@ class Ids:
         return Faults(rows_of(places, cells), lambda place: f"{_told(values[places[place]])}; {expected}")
 
     def lookup(self, state: State, strings: Strings | None) -> np.ndarray | None:
-        """Returns the array that maps codes to ids, or None if the values are ids."""
         if self.ids is not None:
             return None
         assert strings is not None
@@ -95,12 +101,10 @@ class Ids:
         found[codes] = self.unknown + np.arange(len(codes))
         return found
 
-    def of_values(self, values: np.ndarray, lookup: np.ndarray | None) -> np.ndarray:
-        """Returns the ids, int64, of codes or integers."""
-        return (values if lookup is None else lookup[values]).astype(np.int64)
+    def is_item(self, integers: Any) -> Any:
+        return integers >= 0
 
     def served(self, state: State, strings: Strings | None, raw: Any, tf: Any) -> Any:
-        """Returns the ids of a tensor of strings or integers, int64, with the ops of `tf`, TensorFlow."""
         if self.ids is not None:
             return raw
         if self.hash is not None:

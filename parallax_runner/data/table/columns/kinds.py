@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parallax_runner.config.suggestions import nearest
+from parallax_runner.data.table.columns.category import Category
 from parallax_runner.data.table.columns.column import Column, Role
 from parallax_runner.data.table.columns.sampled import Sampled
 from parallax_runner.data.table.columns.settings import column_of
@@ -83,12 +84,12 @@ def _check_roles(columns: tuple[Column, ...]) -> None:
 
 
 def _check_draws(columns: tuple[Column, ...]) -> None:
-    sources = [one.name for one in columns if one.kind == "category"]
+    sources = [one.name for one in columns if isinstance(one, Category) and not one.grows]
     for column in columns:
         if isinstance(column, Sampled) and column.from_ not in sources:
             meant = nearest(column.from_, sources)
             remedy = None if meant is None else f"Did you mean {meant}?"
             known = ", ".join(sources) or "none"
-            raise ConfigError(f"expected a column of the kind category; there is {known}.").about(
+            raise ConfigError(f"expected a column of the kind category with ids; there is {known}.").about(
                 Setting.of(f"{KEY}.{column.name}.sampled.from", column.from_), remedy=remedy
             )

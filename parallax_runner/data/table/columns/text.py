@@ -10,7 +10,9 @@ import numpy as np
 from parallax_runner.data.table.cells import Cells
 from parallax_runner.data.table.columns.id_lists import IdLists, without_empty
 from parallax_runner.data.table.columns.ids import Ids, raw_values
-from parallax_runner.data.table.columns.settings import choice, count, optional, setting
+from parallax_runner.data.table.columns.keys import Keys
+from parallax_runner.data.table.columns.rule import Rule
+from parallax_runner.data.table.columns.settings import choice, count, flag, optional, setting
 from parallax_runner.data.table.stored_table import (
     BOTH,
     CHARACTER,
@@ -40,10 +42,18 @@ class Text(IdLists):
     min_count: int | None = setting(None, optional(count))
     max_size: int | None = setting(None, optional(count))
     oov: int | None = setting(None, optional(count))
+    grows: bool = setting(False, flag)
     padded_to: int | None = setting(None, optional(count))
 
     @property
-    def rule(self) -> Ids:
+    def rule(self) -> Rule:
+        return Keys(integers=False) if self.grows else self._ids
+
+    def check(self) -> str | None:
+        return self.why_not(self._ids, integers=False)
+
+    @property
+    def _ids(self) -> Ids:
         return Ids(self.hash, None, self.min_count, self.max_size, self.oov)
 
     @property

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 from parallax_runner.config.origins import Origins
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.config.worker_numbers import is_elastic
+from parallax_runner.config.worker_numbers import ClusterSize, is_elastic
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch.launchers.kubernetes import settings_check
 from parallax_runner.launch.launchers.kubernetes.job_submission import JobSubmission
 from parallax_runner.launch.launchers.kubernetes.names import PORT, is_in_pod, saving_secs
 from parallax_runner.launch.launchers.manual.manual_launcher import KEYS_OF_SIZES, Manual
+from parallax_runner.launch.launchers.membership import Membership
 from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
 
@@ -64,12 +66,39 @@ class Kubernetes(Manual):
         made.grace_secs = saving_secs(config.cluster.stop_secs)
         return made
 
+    @classmethod
+    def membership(cls, config: RunConfig, plan: Plan) -> Membership:
+        """Returns the other pods of the job."""
+        return _Pods(cls._claimed_by(RENDEZVOUS, config, plan))
+
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
         """Waits until all other pods have registered. After the timeout, raises LaunchError, which names the missing
         ones."""
-        try:
+        with _told_of_pods():
             super().check(folders, stopped)
-        except LaunchError as error:
-            raise error.about(
-                Setting("cluster.launcher", "kubernetes"), remedy="kubectl describe pods shows why pods do not start"
-            ) from None
+
+
+class _Pods(Membership):
+    """The other pods of the job. An error about missing ones names the command that shows why."""
+
+    def __init__(self, claimed: Membership) -> None:
+        self._claimed = claimed
+
+    def available(self, wait_secs: float, stopped: Callable[[], bool]) -> ClusterSize:
+        """Waits for the pods as for other processes."""
+        with _told_of_pods():
+            return self._claimed.available(wait_secs, stopped)
+
+    def has_more(self, running: ClusterSize) -> bool:
+        """Returns whether there are more pods."""
+        return self._claimed.has_more(running)
+
+
+@contextmanager
+def _told_of_pods() -> Iterator[None]:
+    try:
+        yield
+    except LaunchError as error:
+        raise error.about(
+            Setting("cluster.launcher", "kubernetes"), remedy="kubectl describe pods shows why pods do not start"
+        ) from None

@@ -17,7 +17,7 @@ from parallax_runner.launch.launchers.kubernetes import names
 from parallax_runner.launch.launchers.kubernetes.formats import SecretKey, Toleration, Volume, secret_key_of
 from parallax_runner.launch.launchers.kubernetes.formats import toleration_of as read_toleration
 from parallax_runner.launch.launchers.kubernetes.names import DRIVER, SERVER, WORKER
-from parallax_runner.launch.launchers.predicted_memory import driver_mib, process_mib
+from parallax_runner.launch.launchers.predicted_memory import driver_mib, for_smallest_size, process_mib
 from parallax_runner.plan.plan import Plan
 
 # A command line of a container cannot be longer.
@@ -114,7 +114,7 @@ def manifest_of(config: RunConfig, plan: Plan, run_dir: Path, command: str, form
 
 def _groups(cluster: ClusterConfig, plan: Plan) -> tuple[Group, ...]:
     """Returns the pods of each role, without roles that have none."""
-    memory = cluster.memory or f"{process_mib(plan)}Mi"
+    memory = cluster.memory or f"{process_mib(for_smallest_size(plan, servers=1))}Mi"
     cpus = cluster.threads_per_worker
     of_worker = Resources(cpus * plan.replicas_per_worker, memory, cluster.gpus_per_worker)
     found = (

@@ -20,18 +20,20 @@ from parallax_runner.errors import ConfigError
 from parallax_runner.launch import bind_address, preloaded, remote
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.job import Command, Job
-from parallax_runner.launch.launchers.launcher import Leaving
-from parallax_runner.launch.launchers.manual.claims import Claim, Claims, claims_at
+from parallax_runner.launch.launchers.launcher import Launcher, Leaving
+from parallax_runner.launch.launchers.manual.claim_table import Claim
+from parallax_runner.launch.launchers.manual.claimed_membership import ClaimedMembership
+from parallax_runner.launch.launchers.manual.claims import Claims, Sizes, claims_at
 from parallax_runner.launch.launchers.manual.remote_stand_in import LOST
 from parallax_runner.launch.launchers.manual.rendezvous import EXPECTED, KEY, split_address
-from parallax_runner.launch.launchers.resizable import ResizableLauncher
+from parallax_runner.launch.launchers.membership import Membership
 from parallax_runner.plan.plan import Plan
 
 KEYS_OF_SIZES = ("min_workers", "max_workers", "wait_secs")
 STAND_IN = (sys.executable, "-m", "parallax_runner.launch.launchers.manual.remote_stand_in")
 
 
-class Manual(ResizableLauncher):
+class Manual(Launcher):
     """Each worker or server is a standby process, usually on another machine. A stand-in on this machine represents
     it. Ranks find each other without MPI."""
 
@@ -41,6 +43,7 @@ class Manual(ResizableLauncher):
     has_options = False
     processes_stand_by = True
     without_mpirun = True
+    changes_size = True
 
     def __init__(
         self,
@@ -69,6 +72,22 @@ class Manual(ResizableLauncher):
             plan.workers,
             plan.servers,
             is_elastic=is_elastic(config),
+        )
+
+    @classmethod
+    def membership(cls, config: RunConfig, plan: Plan) -> Membership:
+        """Returns the processes that stand by."""
+        return cls._claimed_by(str(config.cluster.rendezvous), config, plan)
+
+    @staticmethod
+    def _claimed_by(rendezvous: str, config: RunConfig, plan: Plan) -> ClaimedMembership:
+        cluster = config.cluster
+        return ClaimedMembership(
+            claims_at(rendezvous),
+            config.run_dir,
+            Sizes(plan.worker_numbers, plan.servers),
+            timeout_secs=cluster.rendezvous_timeout_secs,
+            unused_servers=cluster.servers,
         )
 
     @classmethod
@@ -110,29 +129,13 @@ class Manual(ResizableLauncher):
 
     def check(self, folders: Sequence[Path], stopped: Callable[[], bool]) -> None:
         """Waits until all processes have registered. After the timeout, raises LaunchError, which names the missing
-        processes. If the number of workers changes, `available` has waited for them."""
+        processes. If the number of workers changes, the membership has waited for them."""
         if self._is_elastic:
             self._claimed = self._claims.in_order(self._wanted)
             return
         self._claimed = self._claims.gather(
             self._run_dir, self._wanted, self._timeout_secs, stopped, replace_secs=self._replace_secs
         )
-
-    def available(self, numbers: Sequence[int], wait_secs: float, stopped: Callable[[], bool]) -> int:
-        """Claims all processes that have registered and returns the largest of `numbers` for which there are
-        workers."""
-        return self._claims.gather_largest(
-            self._run_dir,
-            numbers,
-            self._wanted["server"],
-            wait_secs=wait_secs,
-            timeout_secs=self._timeout_secs,
-            stopped=stopped,
-        )
-
-    def has_more(self, numbers: Sequence[int], running: int) -> bool:
-        """Claims the processes that have registered since, and returns whether there are enough for more workers."""
-        return self._claims.has_more(self._run_dir, numbers, self._wanted["server"], running)
 
     def leaving(self) -> Leaving | None:
         """Returns the first claimed process that has said that it must end, or None."""

@@ -58,15 +58,14 @@ def _is_in_step(environ: Mapping[str, str]) -> bool:
 
 
 def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Returns the allocation as lines of `cluster.resource_info`, with one slot per task. Outside an allocation,
+    """Returns the allocation as lines of `cluster.resource_info`, with one slot per task. If the number of workers may
+    change, each node has `cluster.tasks_per_node` slots. Outside an allocation,
     returns lines for the nodes that `cluster.nodes` and `cluster.tasks_per_node` request. Raises ConfigError if Slurm's
     variables cannot be read."""
     if job_id(environ) is None:
-        counts = [cluster.tasks_per_node] * cluster.nodes
-        names = [f"node{number}" for number in range(1, cluster.nodes + 1)]
-    else:
-        names = expand(environ.get("SLURM_JOB_NODELIST", ""))
-        counts = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE") or f"1(x{len(names)})")
+        return requested_lines(cluster)
+    names = expand(environ.get("SLURM_JOB_NODELIST", ""))
+    counts = _tasks_of_nodes(len(names), cluster, environ)
     if _is_in_step(environ) and len(counts) < len(names):
         raise ConfigError(
             f"srun has started this process in a step with {len(counts)} of the {len(names)} "
@@ -80,7 +79,26 @@ def host_lines(cluster: ClusterConfig, environ: Mapping[str, str] = os.environ) 
         raise ConfigError(f"expected a number of tasks for each node, but Slurm set {told}").about(
             Setting("cluster.launcher", "slurm")
         )
-    return tuple(f"{name}: {','.join(map(str, range(count)))}" for name, count in zip(names, counts, strict=True))
+    return tuple(_line(name, count) for name, count in zip(names, counts, strict=True))
+
+
+def _tasks_of_nodes(nodes: int, cluster: ClusterConfig, environ: Mapping[str, str]) -> list[int]:
+    """Returns the number of tasks of each node of the allocation."""
+    counts = tasks_per_node(environ.get("SLURM_TASKS_PER_NODE") or f"1(x{nodes})")
+    if cluster.min_workers is None and cluster.max_workers is None:
+        return counts
+    # `job.sbatch` then requests CPUs instead of tasks (docs/design/0110).
+    return [cluster.tasks_per_node] * len(counts)
+
+
+def requested_lines(cluster: ClusterConfig) -> tuple[str, ...]:
+    """Returns lines for the nodes that `cluster.nodes` and `cluster.tasks_per_node` request. Their names are not those
+    of real nodes."""
+    return tuple(_line(f"node{number}", cluster.tasks_per_node) for number in range(1, cluster.nodes + 1))
+
+
+def _line(name: str, tasks: int) -> str:
+    return f"{name}: {','.join(map(str, range(tasks)))}"
 
 
 def expand(node_list: str) -> list[str]:

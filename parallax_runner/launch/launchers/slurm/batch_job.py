@@ -16,14 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from parallax_runner.config.actions import action_of
+from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.frozen import needed_variables
 from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.config.worker_numbers import is_elastic, least_workers, most_workers
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.files.regular import open_regular
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.interrupts import Interrupts
-from parallax_runner.launch.launchers.predicted_memory import driver_mib, server_mib, worker_mib
+from parallax_runner.launch.launchers.predicted_memory import driver_mib, for_smallest_size, server_mib, worker_mib
 from parallax_runner.launch.launchers.slurm.allocation import job_id, sweep_job_id, warning_signal
 from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
@@ -90,10 +92,10 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         "chdir": os.getcwd(),
         "output": _log_pattern(run_dir),
         "open-mode": "append",
-        "nodes": cluster.nodes,
-        "ntasks-per-node": cluster.tasks_per_node,
+        "nodes": "-".join(str(number) for number in dict.fromkeys(_nodes(config))),
+        **_tasks_of_node(config),
         "cpus-per-task": cluster.threads_per_worker,
-        "mem": f"{memory_mib(cluster.tasks_per_node, plan)}M",
+        "mem": f"{memory_mib(cluster.tasks_per_node, for_smallest_size(plan, _nodes(config)[0]))}M",
         "time": cluster.time_limit or predicted_minutes(config, plan),
         "signal": f"B:USR1@{WARNING_SECS}",
     }
@@ -103,7 +105,7 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
         names = ", ".join(re.sub(r"\W", "?", name) for name in needed)
         lines.append(f"# This job reads the configuration's values from the environment: {names}.")
     lines += [f"#SBATCH --{name}={_quoted(str(value), name)}" for name, value in options.items() if value is not None]
-    lines.append("#SBATCH --requeue")
+    lines += [f"#SBATCH --{flag}" for flag in _flags(config)]
     own = cluster.sbatch_options
     words = shlex.split(own) if isinstance(own, str) else own
     lines += [f"#SBATCH {_quoted(word, 'cluster.sbatch_options')}" for word in words]
@@ -111,6 +113,28 @@ def script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> str:
     again = " ${SLURM_RESTART_COUNT:+ckpt.resume=auto}" if config.ckpt.enabled else ""
     arguments = command.split(" ", 1)[1]  # without "python": the job uses this interpreter, whatever the job's PATH is
     return "\n".join([*lines, "", f"exec {shlex.quote(sys.executable)} {arguments}{again}", ""])
+
+
+def _flags(config: RunConfig) -> tuple[str, ...]:
+    return ("requeue", "no-kill") if is_elastic(config) else ("requeue",)
+
+
+def _tasks_of_node(config: RunConfig) -> dict[str, int]:
+    """Returns the option that requests the CPUs of a node. If a number of tasks per node is given, Slurm allocates only
+    the smallest number of nodes, because the number of tasks follows from it."""
+    cluster = config.cluster
+    if is_elastic(config):
+        return {"mincpus": cluster.tasks_per_node * cluster.threads_per_worker}
+    return {"ntasks-per-node": cluster.tasks_per_node}
+
+
+def _nodes(config: RunConfig) -> tuple[int, int]:
+    """Returns the smallest and the largest number of nodes of the job."""
+    cluster = config.cluster
+    if not is_elastic(config):
+        return cluster.nodes, cluster.nodes
+    on_node = 1 if mode_of(config.comm).is_all_on_servers else cluster.tasks_per_node
+    return math.ceil(least_workers(cluster) / on_node), math.ceil(most_workers(cluster) / on_node)
 
 
 def _log_pattern(run_dir: Path) -> str:

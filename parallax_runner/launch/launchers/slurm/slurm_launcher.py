@@ -4,10 +4,7 @@ ssh."""
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import socket
-import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Self
@@ -17,16 +14,18 @@ from parallax_runner.config.comm_mode import mode_of
 from parallax_runner.config.explain import refusal
 from parallax_runner.config.launched_processes import World, is_sruns_step
 from parallax_runner.config.origins import Origins
-from parallax_runner.config.resource_info import is_this_machine, read_hosts
+from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.config.rules.cluster import check_even, refuse_numbers
 from parallax_runner.config.schema import ClusterConfig, RunConfig
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch import bind_address
 from parallax_runner.launch.control import wire
-from parallax_runner.launch.hosts import Hosts, Place, way_to
+from parallax_runner.launch.hosts import Hosts
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.launchers.hosts import OverHosts, places_of
+from parallax_runner.launch.launchers.membership import Membership
 from parallax_runner.launch.launchers.slurm import allocation, batch_job
+from parallax_runner.launch.launchers.slurm.node_membership import NodeMembership, is_this_node, way_to_node
 from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.launch.mpirun.mpirun_launcher import options_of_user
 from parallax_runner.plan.plan import Plan
@@ -44,7 +43,10 @@ class Slurm(OverHosts):
     """Fills the nodes with ranks in order. Server i runs on node i modulo the number of nodes. Only the driver acts on
     the signals that Slurm sends to end a job."""
 
-    own_keys = ("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options")
+    own_keys = (
+        *("nodes", "tasks_per_node", "time_limit", "submit", "follow", "sbatch_options"),
+        *("min_workers", "max_workers", "wait_secs"),
+    )
     keys_are_for = "Slurm jobs"
     runs_slurm_job = True
 
@@ -60,6 +62,16 @@ class Slurm(OverHosts):
         """Returns the nodes of the allocation, or outside of one, of the job that the configuration requests. Raises
         ConfigError if Slurm's variables cannot be read."""
         return allocation.host_lines(cluster)
+
+    @classmethod
+    def requested_lines(cls, cluster: ClusterConfig) -> tuple[str, ...] | None:
+        """Returns the nodes that the configuration requests."""
+        return allocation.requested_lines(cluster)
+
+    @classmethod
+    def membership(cls, config: RunConfig, plan: Plan) -> Membership:
+        """Returns the nodes of the allocation that answer."""
+        return NodeMembership(config, plan)
 
     @classmethod
     def takes_one_of(cls, world: World, environ: Mapping[str, str]) -> bool:
@@ -134,35 +146,11 @@ def _signals_blocked(job: Job) -> Job:
 def allocated_hosts(config: RunConfig, plan: Plan) -> Hosts:
     """Returns the hosts of this allocation where the processes of a plan run. Raises LaunchError if there is no route
     to another node."""
-    places = [_on_node(place) for place in places_of(size_cluster(config), plan)]
+    places = [
+        dataclasses.replace(place, is_here=is_this_node(place.name)) for place in places_of(size_cluster(config), plan)
+    ]
     others = [place.name for place in places if not place.is_here]
     # Open MPI's daemons refuse to use only the loopback interface.
-    address, network = _way_to_node(others[0]) if others else (bind_address.LOOPBACK, None)
+    address, network = way_to_node(others[0]) if others else (bind_address.LOOPBACK, None)
     network = None if address == bind_address.LOOPBACK else network
     return Hosts(tuple(places), config.cluster.remote_shell, address, network, is_allocated=True)
-
-
-def _on_node(place: Place) -> Place:
-    """Returns the place, with `is_here` set if the place is this node. Slurm's node name may differ from the host
-    name."""
-    here = os.environ.get("SLURMD_NODENAME")
-    return dataclasses.replace(place, is_here=place.name == here if here else is_this_machine(place.name))
-
-
-def _way_to_node(name: str) -> tuple[str, str | None]:
-    """Like `way_to`, but uses Slurm's address for the node if its name cannot be looked up."""
-    try:
-        socket.getaddrinfo(name, None, socket.AF_INET)
-    except OSError:
-        name = _slurms_address(name)
-    return way_to(name)
-
-
-def _slurms_address(name: str) -> str:
-    argv = ["scontrol", "show", "node", name]
-    try:
-        shown = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return name
-    found = re.search(r"^ +NodeAddr=(\S+)", shown, re.MULTILINE)
-    return name if found is None else found[1]

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from parallax_runner.collectives.native import library as made
-from parallax_runner.collectives.native.library import COMPILERS, FLAGS, SOURCES, check_makeable, compiler
+from parallax_runner.collectives.native.compilation import (
+    COMPILERS,
+    FLAGS,
+    SOURCES,
+    find_compiler,
+    packaged_name,
+    tensorflow_folder,
+    tensorflow_version,
+)
 from parallax_runner.errors import CollectiveError
 
 
@@ -29,30 +37,46 @@ def with_programs(folder: Path, *names: str) -> str:
 
 def test_the_compiler_that_the_user_names_comes_first(tmp_path: Path) -> None:
     path = with_programs(tmp_path / "bin", "g++", "ccache")
-    assert compiler({"PATH": path}) == ["g++"]
-    assert compiler({"PATH": path, "CXX": "ccache g++"}) == ["ccache", "g++"]
-    assert compiler({"PATH": path, "CXX": "missing"}) == ["g++"]
+    assert find_compiler({"PATH": path}) == ["g++"]
+    assert find_compiler({"PATH": path, "CXX": "ccache g++"}) == ["ccache", "g++"]
+    assert find_compiler({"PATH": path, "CXX": "missing"}) == ["g++"]
 
 
-def test_without_a_compiler_the_remedy_is_told(
-    tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def no_compiler(tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No compiler, and nothing that was compiled before."""
     monkeypatch.setenv("PATH", with_programs(tmp_path / "bin"))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(CollectiveError, match=r"need a C\+\+ compiler.*apt-get install g\+\+.*comm.backend=horovod"):
-        check_makeable()
 
 
-def test_a_library_in_the_cache_needs_no_compiler(
-    tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_the_remedy_is_told() -> None:
+    remedies = r"need a C\+\+ compiler.*; install a.*apt-get install g\+\+.*, or use comm.backend=horovod"
+    with pytest.raises(CollectiveError, match=remedies):
+        made.library()
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_library_in_the_cache_needs_no_compiler() -> None:
     kept = made._place()
     kept.parent.mkdir(parents=True)
     kept.touch()
-    monkeypatch.setenv("PATH", with_programs(tmp_path / "bin"))
-    monkeypatch.delenv("CXX", raising=False)
-    check_makeable()
+    assert made.lack() is None
     assert made.library() == kept
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_the_library_of_a_wheel_works_with_one_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(made, "PACKAGED", tmp_path)
+    other = tmp_path / packaged_name("2.20.0")
+    other.touch()
+    lack = made.lack()
+    assert lack is not None and lack.remedy.startswith("install tensorflow-cpu==2.20.0, or install a C++ compiler")
+    assert f"work with TensorFlow 2.20.0, but TensorFlow {tensorflow_version()} is installed" in lack.reason
+    own = tmp_path / packaged_name(tensorflow_version())
+    own.touch()
+    assert made.lack() is None
+    assert made.library() == own
 
 
 def test_what_the_compiler_says_is_told_and_nothing_stays(
@@ -75,9 +99,9 @@ def test_other_sources_are_another_library(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_sums_compile_without_warnings(tmp_path: Path) -> None:
-    """The smallest source; all of them take a minute (tests/parallel/test_native_exchanges.py compiles them)."""
+    """The smallest source; all of them take ten seconds (tests/parallel/test_native_exchanges.py compiles them)."""
     (command, *_) = (name for name in COMPILERS if subprocess.run(["which", name], capture_output=True).returncode == 0)
-    include = ["-isystem", str(made._tensorflow() / "include")]
+    include = ["-isystem", str(tensorflow_folder() / "include")]
     warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
     source = [*include, str(SOURCES / "sums.cc"), "-fsyntax-only"]
     done = subprocess.run([command, *FLAGS, *warnings, *source], capture_output=True, text=True, check=False)

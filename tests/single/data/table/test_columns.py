@@ -91,6 +91,29 @@ def test_a_hash_is_tensorflows(tmp_path):
     assert batch_of(tmp_path, {"user": {"category": {"hash": 1000}}}, {"user": words})[1]["user"].tolist() == expected
 
 
+def test_keys_are_fingerprints_or_integers_and_need_no_vocabulary(tmp_path):
+    import tensorflow as tf
+
+    words, integers = ["b", "a", "ü 水", "", "b"], [-7, 2**62, 0, -(2**63) + 1, -7]
+    given = {"user": {"category": {"grows": True}}, "item": {"category": {"grows": True, "integers": True}}}
+    train, new = {"user": words[:3], "item": integers[:3]}, {"user": words, "item": integers}
+    dataset, batch = batch_of(tmp_path, given, train, validation=new)
+    expected = tf.bitcast(tf.fingerprint(words), tf.int64).numpy().tolist()
+    assert batch["user"].tolist() == expected[:3] and batch["item"].tolist() == integers[:3]
+    validation = dataset.validation_batch(0, 5)
+    assert validation["user"].tolist() == expected and validation["item"].tolist() == integers
+    assert len(set(expected)) == 4
+    assert dataset.columns_with_vocabulary() == []
+    assert all(one.grows and one.sizes == () for one in dataset.table_features.values())
+    assert dataset.numbering == dataset_of(tmp_path, given, new).numbering
+
+
+def test_a_blank_integer_is_no_key(tmp_path):
+    given = {"item": {"category": {"grows": True, "integers": True}}}
+    with pytest.raises(DataError, match="a blank cell or -9223372036854775808; expected another integer"):
+        dataset_of(tmp_path, given, {"item": [1, None]})
+
+
 def test_several_ids_for_unknown_strings_are_hashes(tmp_path):
     import tensorflow as tf
 
@@ -197,6 +220,13 @@ def test_a_cell_that_a_column_does_not_accept_is_refused_with_its_row(tmp_path, 
         ({"x": {"category": {"hash": 0}}}, "data.columns.x.category.hash=0: expected an integer, at least 1"),
         ({"x": {"category": {"hash": 5, "ids": 5}}}, "data.columns.x.category: expected one of hash and ids"),
         ({"x": {"category": {"hash": 5, "oov": 5}}}, "data.columns.x.category: expected hash without oov"),
+        ({"x": {"category": {"grows": True, "hash": 5}}}, "data.columns.x.category: expected grows without hash"),
+        ({"x": {"text": {"grows": True, "padded_to": 5}}}, "data.columns.x.text: expected grows without padded_to"),
+        ({"x": {"categories": {"integers": True}}}, "data.columns.x.categories: expected grows: true beside integers"),
+        (
+            {"item": {"category": {"grows": True}}, "n": {"sampled": {"from": "item"}}},
+            "data.columns.n.sampled.from=item: expected a column of the kind category with ids; there is none",
+        ),
         ({"x": {"weight": {"a": 5}}, "y": "number"}, "data.columns.x.weight.a=5: .*weight has no settings"),
         ({"x": {"number": 5}}, "data.columns.x.number=5: expected a kind with its settings"),
         (
@@ -221,12 +251,16 @@ def test_a_wrong_column_is_refused(given, told):
         ({"one": ["a"], "two": ["a"]}, "data.features: «a» is in two places"),
         ({"c": ["a"]}, "data.features.c: a column has this name"),
         ({"mixed": ["a", "c"]}, "data.features.mixed: expected columns with one value of the same kind; «c» is"),
+        (
+            {"mixed": ["c", "k"]},
+            "«k» is of the kind category with a vocabulary that grows, «c» is of the kind category",
+        ),
     ],
 )
 def test_a_wrong_stack_is_refused(tmp_path, features, told):
-    given = {"a": "number", "b": "number", "c": "category"}
+    given = {"a": "number", "b": "number", "c": "category", "k": {"category": {"grows": True}}}
     with pytest.raises(ConfigError, match=told):
-        dataset_of(tmp_path, given, {"a": [1], "b": [1], "c": ["x"]}, features=features)
+        dataset_of(tmp_path, given, {"a": [1], "b": [1], "c": ["x"], "k": ["x"]}, features=features)
 
 
 def test_what_was_learned_is_cached_and_a_damaged_cache_is_made_anew(tmp_path):

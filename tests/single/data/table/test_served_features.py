@@ -30,7 +30,10 @@ RULES = {
     "hash": {"hash": 50},
     "one": {"hash": 1},
     "ids": {"ids": 30},
+    "keys": {"grows": True},
+    "integer keys": {"grows": True, "integers": True},
 }
+PADDED = {name: settings for name, settings in RULES.items() if "grows" not in settings}
 SCALED = {"fill": 0.1, "clip": [-2, 4], "log": True, "standardize": True}
 NUMBERS = {
     "plain": {},
@@ -46,26 +49,34 @@ NUMBERS = {
     },
     "all": {"fill": 0, "clip": [-3, 3], "log": True, "standardize": True},
 }
-WITHOUT_IDS = {name: settings for name, settings in RULES.items() if "ids" not in settings}
+OF_STRINGS = {name: settings for name, settings in RULES.items() if settings.keys().isdisjoint({"ids", "integers"})}
 TEXTS = {
     f"text {' '.join(chosen)}": {"standardize": chosen[0], "split": chosen[1], **chosen_rule}
     for chosen, chosen_rule in zip(
-        itertools.product(STANDARDIZES, SPLITS), itertools.cycle(WITHOUT_IDS.values()), strict=False
+        itertools.product(STANDARDIZES, SPLITS), itertools.cycle(OF_STRINGS.values()), strict=False
     )
-} | {f"text {name}": settings for name, settings in WITHOUT_IDS.items()}
+} | {f"text {name}": settings for name, settings in OF_STRINGS.items()}
 COLUMNS = {
     **{name: {"text": settings} for name, settings in TEXTS.items()},
-    **{f"padded {name}": {"text": {**settings, "padded_to": 3}} for name, settings in TEXTS.items()},
+    **{
+        f"padded {name}": {"text": {**settings, "padded_to": 3}}
+        for name, settings in TEXTS.items()
+        if "grows" not in settings
+    },
     **{f"number {name}": {"number": settings} for name, settings in NUMBERS.items()},
     **{f"category {name}": {"category": settings} for name, settings in RULES.items()},
     **{f"list {name}": {"categories": settings} for name, settings in RULES.items()},
     **{f"separated {name}": {"categories": {"separator": "|", **settings}} for name, settings in RULES.items()},
     **{
         f"padded {name}": {"categories": {"separator": "::", "padded_to": 3, **settings}}
-        for name, settings in RULES.items()
+        for name, settings in PADDED.items()
     },
 }
-STACKS = {"dense": ["number filled", "number all"], "ids": ["category unknown", "category hash"]}
+STACKS = {
+    "dense": ["number filled", "number all"],
+    "ids": ["category unknown", "category hash"],
+    "keys": ["category keys", "category integer keys"],
+}
 ROWS, UNSEEN = 400, 300
 WORDS = ["", "a", "b", "B", " a ", "ü 水", "a,b", 'q"q', "\t", "0", "-1", "x" * 300, "🙂"]
 
@@ -77,6 +88,8 @@ def values_of(column, count, draws, unseen):
         numbers = np.round(draws.normal(size=count) * 3, 1).astype(np.float32)
         numbers[:6] = [0, -0.0, 1e9, -1e9, 2, 5]
         return [None if column.fill is not None and draws.random() < 0.2 else one for one in numbers.tolist()]
+    if raw.cell is Cell.INTEGER and column.grows:
+        return draws.integers(-(2**63) + 1, 2**63 - 1, count).tolist()
     if raw.cell is Cell.INTEGER:
         return draws.integers(0, 30, count).tolist()
     chosen = draws.integers(0, len(WORDS), count)
@@ -140,7 +153,7 @@ def raw_of(column, cells):
         return np.array([blank if cell is None else cell for cell in cells], dtype)
     if raw.separator is not None:
         return np.array([raw.separator.join(map(str, cell)) for cell in cells], object)
-    fill = "" if raw.cell is Cell.STRING else -1
+    fill = "" if raw.cell is Cell.STRING else column.rule.filler
     width = max(map(len, cells))
     return np.array(
         [cell + [fill] * (width - len(cell)) for cell in cells], object if raw.cell is Cell.STRING else np.int64

@@ -1,4 +1,4 @@
-"""What is captured of Keras models and training steps: names, first values, one fingerprint; and what is refused."""
+"""What is captured of Keras models and training steps: names, first values, one fingerprint."""
 
 from __future__ import annotations
 
@@ -14,34 +14,14 @@ import pytest
 import tensorflow as tf
 
 from parallax_runner.analysis.classify import classify
-from parallax_runner.errors import CaptureError
 from parallax_runner.export.inference import inference_graph
 from parallax_runner.graph.seeds import derive_seeds
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced import keras_model
-from parallax_runner.graph.traced.capture_step import capture_step
 from parallax_runner.verify.reference import Reference
+from tests.single.graph.traced.captures import BATCH, FEATURES, LABELS, ROWS, captured, dict_model, model, squares
 
 ROOT = Path(__file__).parents[4]
-BATCH, ROWS = 4, 50
-FEATURES = {"ids": ((BATCH,), "int32"), "x": ((BATCH, 3), "float32"), "y": ((BATCH,), "float32")}
-LABELS = {"labels": "y"}
-
-
-def model(rows: int = ROWS, **optimizer: Any) -> Any:
-    """A table and two dense layers, with Adam."""
-    ids, x = keras.Input((), dtype="int32", name="ids"), keras.Input((3,), name="x")
-    hidden = keras.layers.Dense(4, activation="tanh", name="hidden")(
-        keras.layers.Embedding(rows, 3, name="table")(ids) * x
-    )
-    made = keras.Model([ids, x], keras.layers.Dense(1, name="out")(hidden))
-    made.compile(optimizer=keras.optimizers.Adam(0.01, **optimizer), loss="mse")
-    return made
-
-
-def captured(make: Any, options: dict[str, Any] = LABELS, features: Any = FEATURES) -> SingleDeviceGraph:
-    """With the seed that all tests have."""
-    return capture_step(make, features, seed=7, options=options)
 
 
 def first_values(single: SingleDeviceGraph) -> dict[str, np.ndarray]:
@@ -92,7 +72,7 @@ def test_variables_of_tensorflow_have_their_own_names() -> None:
 
 SCRIPT = """
 import keras
-from tests.single.graph.traced.test_capture_step import captured, model
+from tests.single.graph.traced.captures import captured, model
 from tests.single.graph.traced.test_capture_step import dropping, scaled
 for make in (lambda: model(global_clipnorm=0.1, use_ema=True), dropping, scaled):
     keras.utils.clear_session()
@@ -168,149 +148,15 @@ def test_set_values_of_a_table_come_from_the_object_and_are_not_in_the_graph() -
     np.testing.assert_array_equal(first_values(single)["table/embeddings"], np.full((20000, 3), 0.5))
 
 
-def step_of(loss_of: Any) -> Any:
-    """A function that makes a step which trains `weights` by what `loss_of` makes of them and a batch."""
-
-    def make() -> Any:
-        weights = tf.Variable(tf.ones([3, 1]), name="weights")
-
-        def step(batch: dict[str, Any]) -> Any:
-            with tf.GradientTape() as tape:
-                loss = loss_of(weights, batch)
-            weights.assign_sub(0.1 * tape.gradient(loss, weights))
-            return loss
-
-        return step
-
-    return make
-
-
-def squares(weights: Any, batch: dict[str, Any]) -> Any:
-    """The loss of a linear model."""
-    return tf.reduce_mean(tf.square((batch["x"] @ weights)[:, 0] - batch["y"]))
-
-
-def test_a_model_that_is_not_compiled_is_refused() -> None:
-    def make() -> Any:
-        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)], name="bare")
-
-    with pytest.raises(CaptureError, match=r"«bare» is not compiled: call model\.compile\("):
-        captured(make)
-
-
-def dict_model() -> Any:
-    """The inputs are a dict, which Keras would fill in the order of the keys."""
-    ids, x = keras.Input((), dtype="int32", name="ids"), keras.Input((3,), name="x")
-    product = keras.layers.Embedding(ROWS, 3, name="table")(ids) * x
-    made = keras.Model({"ids": ids, "x": x}, keras.layers.Dense(1, name="out")(product))
-    made.compile(optimizer="sgd", loss="mse")
-    return made
-
-
 def test_features_that_are_no_inputs_take_the_place_of_none() -> None:
     others = {"a": ((BATCH,), "int32"), "k": ((BATCH, 3), "float32")}
     single = captured(dict_model, features={**FEATURES, **others})
     assert set(inference_graph(single).inputs) == {"ids", "x"}
 
 
-def test_an_input_that_is_no_feature_is_named() -> None:
-    features = {"k": FEATURES["ids"], **{name: FEATURES[name] for name in ("x", "y")}}
-    with pytest.raises(CaptureError, match=r"needs the input «ids»; the data has \['k', 'x'\]"):
-        captured(dict_model, features=features)
-
-
 def test_an_optional_input_may_be_missing() -> None:
     expected = {"ids": keras.Input((), name="ids"), "extra": keras.Input((), name="extra", optional=True)}
     assert keras_model._expected_inputs(expected, {"ids": 1, "other": 2}) == {"ids": 1, "extra": None}
-
-
-@pytest.mark.parametrize("key", ["labels", "sample_weight"])
-def test_what_is_no_feature_is_refused(key: str) -> None:
-    with pytest.raises(
-        CaptureError, match=rf"model\.{key}=absent: the data has no such feature; it has \['ids', 'x', 'y'\]"
-    ):
-        captured(model, LABELS | {key: "absent"})
-
-
-@pytest.mark.parametrize("key", ["labels", "sample_weight"])
-def test_labels_beside_a_step_are_refused(key: str) -> None:
-    with pytest.raises(CaptureError, match=rf"model\.{key} needs a Keras model"):
-        captured(step_of(squares), {key: "y"})
-
-
-def test_a_variable_of_the_module_is_refused() -> None:
-    outside = tf.Variable(2.0, name="outside")
-    with pytest.raises(CaptureError, match=r"create variables in the model or in the function.*outside"):
-        captured(step_of(lambda weights, batch: squares(weights, batch) * outside), {})
-
-
-def test_a_gradient_that_is_taken_in_a_branch_is_refused() -> None:
-    def make() -> Any:
-        weights = tf.Variable(tf.ones([3, 1]), name="weights")
-
-        @tf.function
-        def step(batch: dict[str, Any]) -> Any:
-            loss = squares(weights, batch)
-            if loss > 0.5:
-                with tf.GradientTape() as tape:
-                    loss = squares(weights, batch)
-                weights.assign_sub(0.1 * tape.gradient(loss, weights))
-            return loss
-
-        return step
-
-    with pytest.raises(CaptureError, match=r"«weights:0» is computed inside a branch.*compute it outside"):
-        captured(make, {})
-
-
-def test_a_step_without_a_gradient_is_refused() -> None:
-    def make() -> Any:
-        weights = tf.Variable(tf.ones([3, 1]), name="weights")
-
-        def step(batch: dict[str, Any]) -> Any:
-            weights.assign_add(tf.ones([3, 1]))
-            return squares(weights, batch)
-
-        return step
-
-    with pytest.raises(CaptureError, match="no gradient reaches the train op"):
-        captured(make, {})
-
-
-@pytest.mark.parametrize("returned", [None, 3, {"accuracy": 1.0}])
-def test_a_step_that_returns_no_loss_is_refused(returned: Any) -> None:
-    def make() -> Any:
-        step = step_of(squares)()
-
-        def without_loss(batch: dict[str, Any]) -> Any:
-            step(batch)
-            return returned
-
-        return without_loss
-
-    with pytest.raises(CaptureError, match="must return its loss, a floating-point scalar"):
-        captured(make, {})
-
-
-@pytest.mark.parametrize("made", [None, 3, keras.layers.Dense])
-def test_what_is_neither_a_model_nor_a_step_is_refused(made: Any) -> None:
-    with pytest.raises(CaptureError, match=r"must return a compiled keras\.Model, a function"):
-        captured(lambda: made, {})
-
-
-@pytest.mark.parametrize("made", [keras.layers.Dense(1), keras.losses.MeanSquaredError()])
-@pytest.mark.parametrize("options", [{}, LABELS])
-def test_an_object_of_keras_that_is_no_model_is_refused(made: Any, options: dict[str, Any]) -> None:
-    """It can be called, as a step can."""
-    expected = rf"returned a {type(made).__name__} from keras\..* is not a keras\.Model: return a compiled keras\.Model"
-    with pytest.raises(CaptureError, match=expected):
-        captured(lambda: made, options)
-
-
-def test_a_model_of_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
-    with pytest.raises(CaptureError, match=r"uses the backend jax, .* set KERAS_BACKEND=tensorflow"):
-        captured(model)
 
 
 def dropping() -> Any:
@@ -494,18 +340,3 @@ def test_an_optimizer_that_is_built_in_the_step_has_the_names_of_keras() -> None
 
     names = {variable.name for variable in captured(make, {}).variables}
     assert {"weights", "nadam/variable", "nadam/weights_0_momentum", "nadam/iteration"} <= names
-
-
-def test_a_batch_size_that_a_replica_does_not_have_is_told_in_one_sentence() -> None:
-    def stateful() -> Any:
-        x = keras.Input([4, 3], batch_size=8, name="x")
-        made = keras.Model(x, keras.layers.Dense(1)(keras.layers.LSTM(2, stateful=True)(x)), name="lstm")
-        made.compile("sgd", "mse")
-        return made
-
-    def features(size: int) -> dict[str, Any]:
-        return {"x": ((size, 4, 3), "float32"), "y": ((size, 1), "float32")}
-
-    with pytest.raises(CaptureError, match=r"«lstm» have the fixed batch size 8, .* a replica gets 4 examples of each"):
-        capture_step(stateful, features(4), seed=1, options={"labels": "y"})
-    capture_step(stateful, features(8), seed=1, options={"labels": "y"})

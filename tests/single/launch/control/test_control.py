@@ -21,6 +21,8 @@ from parallax_runner.launch.control.client import ControlClient, rank_from_envir
 from parallax_runner.launch.control.server import ControlServer
 from parallax_runner.launch.control.wire import Message
 
+ALIVE = b'{"kind": "alive", "doing": {"kind": "STEP", "step": 4}, "doing_secs": 1.0, "step": 3, "awaited": %s}\n'
+
 
 @pytest.fixture
 def control(monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]:
@@ -216,6 +218,8 @@ def test_children_are_accepted_again_when_descriptors_are_free_again() -> None:
         (b'{"kind": "alive", "doing": 3}\n', "'alive' without a valid 'doing'"),
         (b'{"kind": "alive", "doing": {"kind": "NAP", "step": null}}\n', "not an activity: .*NAP"),
         (b'{"kind": "alive", "doing": {"kind": "STEP", "step": null}}\n', "STEP with step None"),
+        (ALIVE % b"{}", "'alive' without a valid 'awaited'"),
+        (ALIVE % b'["1"]', "not ranks"),
         (b"x" * 3000, "a line of more than 2000 bytes"),
     ],
 )
@@ -311,7 +315,11 @@ def test_signs_of_life_say_what_a_child_is_at(control: ControlServer, monkeypatc
     client.doing, client.step = Activity(Kind.STEP, 41), 40
     while (fields := take(control, "alive").fields)["doing"] == STARTING:
         assert time.monotonic() < began + 60
-    assert (fields["doing"], fields["step"]) == (Activity(Kind.STEP, 41), 40)
+    assert (fields["doing"], fields["step"], fields["awaited"]) == (Activity(Kind.STEP, 41), 40, ())
+    client.awaited = lambda: (2, 5)
+    while not (fields := take(control, "alive").fields)["awaited"]:
+        assert time.monotonic() < began + 60
+    assert fields["awaited"] == (2, 5)
     assert 0.0 <= fields["doing_secs"] <= time.monotonic() - began
     client._leaving = True
 

@@ -217,6 +217,20 @@ def test_python_code_in_the_graph_is_what_the_others_wait_for(together: bool) ->
         assert told == "workers 0, 2 are in step 50, worker 1 is in step 50 (load in models.py:12)"
 
 
+def test_workers_whose_exchanges_wait_name_the_worker_that_holds_them_up() -> None:
+    workers = [worker(index) for index in range(4)]
+    workers[0].awaited, workers[1].awaited, workers[3].awaited = (1, 2), (2,), (2,)
+    told = "worker 2 is in step 50, workers 0–1, 3 are waiting for it"
+    assert describe_stall(workers, together=True) == told
+
+
+def test_workers_that_wait_for_each_other_are_all_named() -> None:
+    workers = [worker(index) for index in range(3)]
+    workers[0].awaited, workers[1].awaited = (1,), (0,)
+    told = "workers 0–1 are in step 50, worker 2 is waiting for them"
+    assert describe_stall(workers, together=True) == told
+
+
 def test_a_worker_that_is_a_step_behind_is_waited_for() -> None:
     workers = [worker(0, in_step(51), step=50), worker(1)]
     assert describe_stall(workers, together=True) == "worker 1 is in step 50, worker 0 is waiting for it"

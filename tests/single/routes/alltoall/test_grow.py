@@ -1,6 +1,9 @@
-"""A rank asks the owners of keys for the keys' rows, and owners of new rows write them."""
+"""A rank asks the owners of keys for the keys' rows, and owners of new rows write them. The rank counts its keys
+(parallax_runner.rewrite.every_route.vocabulary_counts)."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,10 +14,13 @@ from parallax_runner.graph.growing.marks import key_calls
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.routes.alltoall.grow import ask_for_rows_of_keys
+from parallax_runner.train.growth import growth_of
+from parallax_runner.train.growth_since_report import GrowthSinceReport
 from parallax_runner.verify.reference import Reference
 from tests.growing_keys import bucket_of
 from tests.single.small_models import captured, planned
 
+UNSEEN = 5000  # added to a key, it is one of no training step
 KEYS = ([3, 5, 5, 8], [5, 3, 12, 1], [900, 3, 8, 8])
 
 
@@ -57,6 +63,46 @@ def reference_values(single: SingleDeviceGraph, size: int, width: int) -> dict[s
         for batch in batches(size, width):
             reference.step([batch])
         return reference.values()
+
+
+def looking(features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Inserts some keys, and looks up others as a validation does."""
+    from parallax_runner.layers import growing_lookup  # imports Keras
+
+    table = {"name": "table", "dim": 2, "capacity": 4096, "seed": 1}
+    found = growing_lookup(features["ids"], **table, training=True)
+    found += growing_lookup(features["ids"] + UNSEEN, **table, training=False)
+    return tf.reduce_sum(tf.cast(found, tf.float64), axis=1) + features["x"][:, 0]
+
+
+@pytest.mark.usefixtures("mirrored")
+def test_a_lookup_without_training_inserts_nothing() -> None:
+    single = captured(looking)
+    graph = rewrite_for_rank(single, planned(single, "sharded", workers=1), rank=0, seed=1)
+    size, width = graph.features[0]["x"].shape.as_list()
+    with tf.Session(graph=graph.graph) as session:
+        session.run(graph.initialize)
+        growth = GrowthSinceReport()
+        growth.begin(session, graph.vocabularies, 3)
+        told = []
+        for number, batch in enumerate(batches(size, width), start=4):
+            session.run(graph.train_op, {graph.features[0][name]: array for name, array in batch.items()})
+            told.append(growth_of(growth.fields(session, graph.vocabularies, number)["vocabularies"])["table"])
+    seen = [{int(key) for key in batch["ids"]} for batch in batches(size, width)]
+    so_far = [set().union(*seen[: number + 1]) for number in range(len(seen))]
+    assert [one.keys for one in told] == [len(keys) for keys in so_far]
+    assert [one.new_keys for one in told] == np.diff([0, *map(len, so_far)]).tolist()
+    assert {(one.steps, one.overflow, one.capacity, one.places) for one in told} == {(1, 0, 4096, 4)}
+    buckets = Counter(bucket_of(key) for key in so_far[-1])
+    assert told[-1].fullest == max(buckets.values())
+
+
+def test_a_graph_without_such_tables_has_no_counts() -> None:
+    single = captured()
+    graph = rewrite_for_rank(single, planned(single, "local"), rank=0, seed=1)
+    assert graph.vocabularies == {}
+    with tf.Session(graph=graph.graph) as session:
+        assert GrowthSinceReport().fields(session, graph.vocabularies, 1) == {}
 
 
 @pytest.mark.usefixtures("mirrored")

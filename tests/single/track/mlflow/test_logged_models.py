@@ -12,6 +12,7 @@ from mlflow.entities import LoggedModel
 from mlflow.exceptions import MlflowException
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
+from parallax_runner.track.mlflow import artifacts
 from parallax_runner.track.mlflow.delivery import Delivery, sent_path
 from parallax_runner.track.mlflow.journal import Header, Journal, read_header
 from parallax_runner.track.mlflow.model import DESCRIPTION
@@ -163,18 +164,19 @@ def test_a_journal_that_is_sent_twice_makes_the_model_once(uri: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "lost",
+    ("owner", "lost"),
     [
-        *("create_logged_model", "log_model_artifacts", "log_outputs", "finalize_logged_model"),
-        *("log_inputs", "log_batch", "set_terminated"),
+        (artifacts, "add_folder"),
+        *((MlflowClient, name) for name in ("create_logged_model", "log_outputs", "finalize_logged_model")),
+        *((MlflowClient, name) for name in ("log_inputs", "log_batch", "set_terminated")),
     ],
 )
 def test_an_answer_that_is_lost_doubles_nothing(
-    lost: str, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: Any, lost: str, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each call to the store does what it should, and fails once afterwards; another process goes on."""
     journal = whole_run(tmp_path / "run", uri)
-    original, calls = getattr(MlflowClient, lost), 0
+    original, calls = getattr(owner, lost), 0
 
     def lose(*args: Any, **kwargs: Any) -> Any:
         nonlocal calls
@@ -182,7 +184,7 @@ def test_an_answer_that_is_lost_doubles_nothing(
         original(*args, **kwargs)
         raise MlflowException("lost")  # an internal error: the same may work later
 
-    monkeypatch.setattr(MlflowClient, lost, lose)
+    monkeypatch.setattr(owner, lost, lose)
     with pytest.raises(OutOfReach), Delivery(journal.path, open_run, read_header(journal.path)) as delivery:
         while delivery.send_next():
             pass

@@ -58,6 +58,7 @@ REFUSED = [
     ("ckpt.resume=never", "a pod that is replaced continues from the newest checkpoint of its run"),
     ("comm.mpi.use_allgatherv=true", "needs MPI"),
     ("cluster.keep_secs=0", "expected an integer, at least 60, or null"),
+    ("cluster.min_workers=3 cluster.max_workers=2", "3, is larger than the largest number, 2"),
     ("cluster.form=pod", "expected one of auto, jobset, job"),
     ("tracking=mlflow", "tracking.uri=sqlite:///mlflow.db"),
     ("tracking=mlflow tracking.uri=null", "the pods cannot keep the records there"),

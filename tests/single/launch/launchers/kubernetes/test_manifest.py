@@ -18,12 +18,14 @@ from parallax_runner.launch.launchers.kubernetes.manifest import Form, manifest_
 from parallax_runner.launch.launchers.kubernetes.names import folder_in_pods, job_name
 from parallax_runner.launch.launchers.kubernetes.objects import amount_of
 from parallax_runner.launch.launchers.predicted_memory import driver_mib, process_mib
+from parallax_runner.plan.plan import Plan, Shard
 from parallax_runner.planning.memory import predicted_memory
 from tests.single.launch.launchers.kubernetes.jobs import (
     COMMAND,
     EVERYTHING,
     PLAN,
     RUN_DIR,
+    TABLE,
     WITHOUT_SERVERS,
     config_of,
     job_specs,
@@ -92,6 +94,28 @@ def test_pods_request_what_the_plan_predicts() -> None:
     assert resources["driver"]["requests"] == {"cpu": "1", "memory": f"{driver}Mi"}
     assert resources["worker"]["requests"] == {"cpu": "3", "memory": f"{process}Mi"}
     assert resources["worker"]["limits"] == {"memory": f"{process}Mi"}
+
+
+def test_pods_request_what_suffices_for_the_smallest_cluster() -> None:
+    """Two servers with half of the table each; if one is lost, the other one has it all."""
+    halves = dataclasses.replace(TABLE, shards=(Shard(0, 1 << 19, 0), Shard(1 << 19, 1 << 19, 1)))
+    plan = dataclasses.replace(PLAN, servers=2, variables=(halves,))
+    together = dataclasses.replace(TABLE, shards=(Shard(0, 1 << 19, 0), Shard(1 << 19, 1 << 19, 0)))
+    smallest = dataclasses.replace(plan, servers=1, variables=(together,))
+    elastic = dataclasses.replace(plan, worker_numbers=(1, 2))
+    assert worker_memory(plan) == f"{process_mib(plan)}Mi"
+    assert worker_memory(elastic) == f"{process_mib(smallest)}Mi" != f"{process_mib(plan)}Mi"
+    of_rank = dataclasses.replace(TABLE, route="alltoall")
+    shared = dataclasses.replace(WITHOUT_SERVERS, variables=(of_rank,), worker_numbers=(1, 2))
+    alone = dataclasses.replace(shared, workers=1)
+    assert worker_memory(shared) == f"{process_mib(alone)}Mi"
+
+
+def worker_memory(plan: Plan) -> str:
+    """The memory that the pod of a worker requests."""
+    worker = templates(objects(Form.JOBSET, plan=plan)[0])["worker"]
+    found: str = worker["spec"]["containers"][0]["resources"]["requests"]["memory"]
+    return found
 
 
 def test_pods_of_an_indexed_job_request_what_suffices_for_each_role() -> None:

@@ -18,8 +18,7 @@ import redis
 
 from parallax_runner.errors import LaunchError
 from parallax_runner.frontdoors.entry import start
-from parallax_runner.launch.launchers.manual import claims as claiming
-from parallax_runner.launch.launchers.manual import secret
+from parallax_runner.launch.launchers.manual import claim_table, secret
 from parallax_runner.launch.launchers.manual.channel import Channel
 from parallax_runner.launch.launchers.manual.claims import Claims
 from parallax_runner.launch.launchers.manual.stand_by import StandBy
@@ -379,7 +378,7 @@ def test_a_restart_of_redis_is_waited_for(
         waiting.join()
     assert found == ["a"]
     assert "cannot be reached" in capsys.readouterr().err
-    monkeypatch.setattr(claiming, "STORE_SECS", 1.0)
+    monkeypatch.setattr(claim_table, "STORE_SECS", 1.0)
     with pytest.raises(LaunchError, match="cannot be reached"):
         gathered(claims, workers=2, timeout_secs=60.0)
 

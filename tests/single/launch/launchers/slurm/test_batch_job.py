@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.environment import FromEnvironment
 from parallax_runner.config.schema import ClusterConfig, RunConfig, SweepConfig, TrainConfig
 from parallax_runner.errors import LaunchError
@@ -54,6 +55,25 @@ def test_the_script_asks_for_what_the_plan_needs(tmp_path: Path) -> None:
     command = text.splitlines()[-1]
     assert command.startswith(f"exec {sys.executable} -m parallax_runner cluster=slurm 'data.path=a b' ")
     assert command.endswith("${SLURM_RESTART_COUNT:+ckpt.resume=auto}")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "nodes"),
+    [
+        ({"min_workers": 1}, "1-2"),
+        ({"min_workers": 3}, "2"),
+        ({"min_workers": 2, "max_workers": 8}, "1-4"),
+        ({"max_workers": 5}, "2-3"),
+    ],
+)
+def test_a_job_that_goes_on_with_other_nodes_asks_for_them(tmp_path: Path, cluster: dict[str, Any], nodes: str) -> None:
+    elastic = size_cluster(config(resource_info=None, **cluster))
+    text = batch_job.script(elastic, PLAN, tmp_path / "one", COMMAND)
+    asked = options(text)
+    assert (asked["nodes"], asked["mincpus"], asked["cpus-per-task"]) == (nodes, "6", "3")
+    assert "ntasks-per-node" not in asked, "Slurm would allocate the smallest number of nodes"
+    assert "#SBATCH --no-kill" in text and "#SBATCH --requeue" in text
+    assert "--no-kill" not in batch_job.script(config(), PLAN, tmp_path / "one", COMMAND)
 
 
 def test_the_script_is_one_that_bash_reads(tmp_path: Path) -> None:

@@ -91,6 +91,22 @@ def test_processes_follow_from_what_is_submitted() -> None:
     assert (sized.workers, sized.servers) == (12, 3)
 
 
+ELASTIC = ("cluster=slurm", "comm=mpi", "cluster.tasks_per_node=2", "cluster.min_workers=1", "train.max_restarts=1")
+
+
+def test_a_run_whose_number_changes_is_planned_for_what_it_requests(in_job: None) -> None:
+    """The examples of a step follow from the request. The run is planned again for the allocation."""
+    sized = size_cluster(compose(*ELASTIC, "cluster.nodes=3")).cluster
+    assert (sized.workers, sized.servers) == (6, 3)
+    assert sized.resource_info == ("node1: 0,1", "node2: 0,1", "node3: 0,1")
+    sized = size_cluster(compose(*ELASTIC, "cluster.nodes=2")).cluster
+    assert sized.resource_info == ("n1: 0,1", "n2: 0,1"), "the allocation is the one that was requested"
+    four = host_lines(ClusterConfig(nodes=2, tasks_per_node=4, min_workers=1), JOB)
+    assert four == ("n1: 0,1,2,3", "n2: 0,1,2,3"), "the number of Slurm's tasks is another one"
+    fixed = size_cluster(compose(*ELASTIC, "cluster.nodes=3", "action=plan")).cluster
+    assert fixed.workers == 4, "only a training changes its number"
+
+
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
