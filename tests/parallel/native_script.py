@@ -147,7 +147,7 @@ def faults(rank: int, size: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with tf.Graph().as_default(), tf.Session() as session:
         given, table = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None, None])
-        checked = tf.debugging.check_numerics(given, "not a number here")
+        checked = tf.debugging.check_numerics(tf.numpy_function(_slowly, [given], tf.float32), "not a number here")
         summed, gathered = ops.sum_of_one(given, name="summed"), ops.concat_over_ranks(table, name="gathered")
         good, of_chief = ops.sum_of_one(tf.ones([50_000]), name="good"), ops.from_chief(given, name="of_chief")
 
@@ -165,10 +165,23 @@ def faults(rank: int, size: int) -> dict[str, Any]:
         tried("length", lambda: session.run(summed, {given: [1.0] * (4 if is_last else 3)}))
         tried("width", lambda: session.run(gathered, {table: [[1.0] * (3 if is_last else 2)]}))
         tried("shape", lambda: session.run(of_chief, {given: [1.0] * (9 if is_last else 8)}))
-        tried("local", lambda: session.run([good, checked], {given: [float("nan") if is_last else 1.0]}))
+        tried("local", lambda: _failing_alone(session, [good, checked], given, is_last=is_last))
         tried("deadline", lambda: _late(session, good, rank))
         tried("skipped", lambda: _skipped(session, good, summed, given, rank))
     return found
+
+
+def _slowly(values: np.ndarray) -> np.ndarray:
+    """Returns the values after a while, so that the exchanges of the run have begun."""
+    time.sleep(LATE_SECS)
+    return values
+
+
+def _failing_alone(session: tf.Session, fetches: list[Any], given: tf.Tensor, *, is_last: bool) -> None:
+    """The last rank fails in a run whose exchange the others have not begun yet."""
+    if not is_last:
+        time.sleep(SLOW_SECS)
+    session.run(fetches, {given: [float("nan") if is_last else 1.0]})
 
 
 def _late(session: tf.Session, good: tf.Tensor, rank: int) -> None:
@@ -266,6 +279,15 @@ def _hex(array: np.ndarray) -> str:
     return np.asarray(array).tobytes().hex()
 
 
+def _meet(folder: Path, rank: int, size: int) -> None:
+    """Waits without an exchange until all ranks are here. Otherwise the messages of the next case come early while
+    another rank still counts what the last case has left."""
+    folder.mkdir(exist_ok=True)
+    (folder / str(rank)).touch()
+    while len(list(folder.iterdir())) < size:
+        time.sleep(LATE_SECS)
+
+
 def main(folder: Path) -> None:
     """Runs all cases."""
     choose(BACKENDS["native"])
@@ -277,7 +299,10 @@ def main(folder: Path) -> None:
         except tf.errors.OpError as error:
             said = f"{type(error).__name__}: {error}"
     rank, size = ops.join()
-    found = {"early": said} | {case.__name__: case(rank, size) for case in CASES}
+    found: dict[str, Any] = {"early": said}
+    for case in CASES:
+        found[case.__name__] = case(rank, size)
+        _meet(folder / f"after_{case.__name__}", rank, size)
     (folder / f"rank_{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 
 
