@@ -27,7 +27,6 @@ from parallax_runner.train.validation_rounds import (
     refusal,
     rounds_of,
     rows_of_examples,
-    tell_left_out,
 )
 
 FINITE_LOSSES = LossRule(
@@ -146,13 +145,11 @@ class Loop:
                 writer.write(rows)
         if left_out and self.counts_all:
             raise refusal(left_out, self.feed.batch_size)
-        if left_out:
-            tell_left_out(left_out, self.feed.batch_size)
         saver = self.runner.saver
         if saver and saver.last_step == step:
             saver.validated(step)
-        fields = found.sums.fields()
-        control.report("validation", step=step, loss_sum=found.loss_sum, examples=int(found.examples), **fields)
+        counts = {"examples": int(found.examples), **({"left_out": left_out} if left_out else {})}
+        control.report("validation", step=step, loss_sum=found.loss_sum, **counts, **found.sums.fields())
 
     @staticmethod
     def _written(found: Evaluated, one: Round, writer: RowWriter) -> Evaluated:

@@ -82,7 +82,9 @@ class Sums:
 
     def divided_by(self, divisor: float) -> Sums:
         """Returns one of `divisor` equal parts. Integers that `divisor` divides stay integers."""
-        last = replace(self.last, weight=self.last.weight / divisor, values=tuple(v / divisor for v in self.last.values))
+        last = replace(
+            self.last, weight=self.last.weight / divisor, values=tuple(v / divisor for v in self.last.values)
+        )
         return Sums([one / divisor for one in self.values], [one / divisor for one in self.rests], last)
 
     @property

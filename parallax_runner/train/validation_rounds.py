@@ -9,8 +9,6 @@ whether that holds for the model.
 from __future__ import annotations
 
 import enum
-import logging
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -22,7 +20,6 @@ from parallax_runner.train.fillings import Filled, Filler
 from parallax_runner.train.group_rows import Rows
 from parallax_runner.train.metric_sums import NOTHING, Sums
 
-log = logging.getLogger(__name__)
 Batch = dict[str, np.ndarray]
 # Values of float32 that are computed in another order differ by less, and those of a loss that compares the examples of
 # a batch by more.
@@ -149,22 +146,11 @@ class Total:
         return found
 
 
-def tell_left_out(examples: int, size: int) -> None:
-    """Tells the user that a rank's last examples are not evaluated."""
-    text = f"the last {examples} validation examples are left out: {_why_left_out(size)}"
-    log.warning("%s", text)
-    print(f"parallax_runner: {text}", file=sys.stderr)
-
-
 def refusal(examples: int, size: int) -> DataError:
     """Returns the error for an evaluation that must count each example."""
-    return DataError(f"the last {examples} examples cannot be evaluated: {_why_left_out(size)}")
-
-
-def _why_left_out(size: int) -> str:
-    return (
-        f"the model accepts only batches of {size}, and the value of a batch is no mean or sum over its examples. Set "
-        "data.batch_size to a divisor of their number"
+    return DataError(
+        f"the last {examples} examples cannot be evaluated: the model accepts only batches of {size}, and the value of "
+        "a batch is no mean or sum over its examples. Set data.batch_size to a divisor of their number"
     )
 
 
