@@ -61,32 +61,60 @@ def make_data(kind):
     return train.batch(12, drop_remainder=True), held.batch(7)
 
 
-def build(features, optimizer, compares=False):
-    """The mean of the words' rows, times weights. The number of examples is a constant of the graph."""
-    words, label = features["words"], features["label"]
-    table = v1.get_variable("table", [ROWS, 3], initializer=v1.random_normal_initializer(seed=1))
-    weights = v1.get_variable("weights", [3], initializer=v1.random_normal_initializer(seed=2))
-    size = int(label.shape[0])
+def scores_of(words, table, weights, size):
+    """The mean of the words' rows, times weights. The number of examples is a constant."""
     if isinstance(words, tf.RaggedTensor):
         words = words.to_tensor()
     if isinstance(words, tf.SparseTensor):
         words = tf.sparse.to_dense(words)
     is_word = tf.cast(words > 0, "float32")[..., None]
-    sums = tf.reduce_sum(tf.nn.embedding_lookup(table, words) * is_word, axis=1)
+    sums = tf.reduce_sum(tf.gather(table, words) * is_word, axis=1)
     means = tf.reshape(sums / tf.reduce_sum(is_word, axis=1), [size, 3])
-    score = tf.linalg.matvec(means, weights)
+    return tf.linalg.matvec(means, weights)
+
+
+def metrics_of(features, score):
+    label = tf.cast(features["label"], "int32")
+    return {
+        "accuracy": metrics.accuracy(label, tf.cast(score > 0.5, "int32")),
+        "gauc": metrics.gauc(label, score, features["group"]),
+    }
+
+
+def build(features, optimizer, compares=False):
+    label = features["label"]
+    table = v1.get_variable("table", [ROWS, 3], initializer=v1.random_normal_initializer(seed=1))
+    weights = v1.get_variable("weights", [3], initializer=v1.random_normal_initializer(seed=2))
+    size = int(label.shape[0])
+    score = scores_of(features["words"], table, weights, size)
     if compares:
         score -= tf.reduce_max(score)
     loss = tf.reduce_sum(tf.square(score - label)) / size
-    return {
-        "loss": loss,
-        "train_op": optimizer.minimize(loss),
-        "validation_loss": loss,
-        "metrics": {
-            "accuracy": metrics.accuracy(tf.cast(label, "int32"), tf.cast(score > 0.5, "int32")),
-            "gauc": metrics.gauc(label, score, features["group"]),
-        },
-    }
+    train_op = optimizer.minimize(loss)
+    return {"loss": loss, "train_op": train_op, "validation_loss": loss, "metrics": metrics_of(features, score)}
+
+
+def make_step():
+    draw = np.random.default_rng(1)
+    table = tf.Variable(draw.normal(size=[ROWS, 3]).astype("float32"), name="table")
+    weights = tf.Variable(draw.normal(size=[3]).astype("float32"), name="weights")
+
+    def evaluate(batch):
+        size = int(batch["label"].shape[0])
+        score = scores_of(batch["words"], table, weights, size)
+        loss = tf.reduce_sum(tf.square(score - batch["label"])) / size
+        return {"loss": loss, "metrics": metrics_of(batch, score)}
+
+    @tf.function
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = evaluate(batch)["loss"]
+        slopes = tape.gradient(loss, [table, weights])
+        table.scatter_sub(tf.IndexedSlices(0.1 * slopes[0].values, slopes[0].indices))
+        weights.assign_sub(0.1 * slopes[1])
+        return loss
+
+    return step, evaluate
 
 
 class OneSize(keras.Model):
@@ -142,6 +170,7 @@ with open(left, "w") as file:
 """
 CONFIGURED = {
     "model/v1": "_target_: last_examples.build\ncompares: false\n",
+    "model/step": "_target_: last_examples.make_step\n",
     "model/one_size": "_target_: last_examples.make_keras\nlabels: y\n",
     "data/lists": "_target_: last_examples.make_data\nkind: dense\n",
     "data/pairs": "_target_: last_examples.keras_data\n",
@@ -194,9 +223,10 @@ def start(project: Path, name: str, *lines: str) -> Run:
     return launch(*given, cwd=project, python_path=project, name=name)
 
 
-@pytest.mark.parametrize("kind", ["dense", "ragged", "sparse", "padded"])
-def test_a_graph(kind: str, project: Path) -> None:
-    lines = ("model=v1", "data=lists", f"data.kind={kind}", "train.steps=4")
+@pytest.mark.parametrize("kind", ["v1-dense", "v1-padded", "step-ragged", "step-sparse"])
+def test_a_graph_and_a_step(kind: str, project: Path) -> None:
+    model, _, features = kind.partition("-")
+    lines = (f"model={model}", "data=lists", f"data.kind={features}", "train.steps=4")
     trained = start(project, "train", *lines, "comm=hybrid", "train.validate_steps=2").expect_success()
     expected = expected_of_graph(trained.summary["ckpt_path"])
     check(trained.summary, expected, "accuracy")
