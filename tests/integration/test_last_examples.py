@@ -173,7 +173,7 @@ CONFIGURED = {
     "model/step": "_target_: last_examples.make_step\n",
     "model/one_size": "_target_: last_examples.make_keras\nlabels: y\n",
     "data/lists": "_target_: last_examples.make_data\nkind: dense\n",
-    "data/pairs": "_target_: last_examples.keras_data\n",
+    "data/words_and_labels": "_target_: last_examples.keras_data\n",
 }
 
 
@@ -215,7 +215,7 @@ def expected_of_keras(table: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -
 
 def check(found: dict[str, float], expected: dict[str, float], accuracy: str) -> None:
     assert found["validation_loss"] == pytest.approx(expected["loss"], rel=1e-6)
-    assert round(HELD_BACK * found[f"validation_{accuracy}"], 9) == expected["right"]
+    assert round(HELD_BACK * found[f"validation_{accuracy}"], 4) == expected["right"]  # Keras divides in float32
 
 
 def start(project: Path, name: str, *lines: str) -> Run:
@@ -238,7 +238,7 @@ def test_a_graph_and_a_step(kind: str, project: Path) -> None:
 
 
 def test_a_keras_model(project: Path) -> None:
-    lines = ("model=one_size", "data=pairs", "train.steps=4")
+    lines = ("model=one_size", "data=words_and_labels", "train.steps=4")
     trained = start(project, "train", *lines, "comm=mpi", "train.validate_steps=2").expect_success()
     reader = tf.train.load_checkpoint(trained.summary["ckpt_path"])
     names = ("table/embeddings", "top/kernel", "top/bias")
