@@ -126,8 +126,8 @@ class OneSize(keras.Model):
         self.top = keras.layers.Dense(1, activation="sigmoid", name="top")
 
     def call(self, x):
-        rows = self.table(x["words"])
-        return self.top(tf.reshape(rows, [int(x["words"].shape[0]), 12]))
+        words = x["words"] if isinstance(x, dict) else x  # a single feature has no name
+        return self.top(tf.reshape(self.table(words), [int(words.shape[0]), 12]))
 
 
 def make_keras():
