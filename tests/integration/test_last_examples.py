@@ -255,7 +255,7 @@ def test_a_keras_model(project: Path) -> None:
 def test_fit(kind: str, workers: int, project: Path) -> None:
     left = project / "left.json"
     env = {**os.environ, **forked.environment(), "PYTHONPATH": f"{ROOT}:{project}"}
-    command = [forked.STUB, project / "fit.py", kind, str(workers), left]
+    command = [str(forked.STUB), str(project / "fit.py"), kind, str(workers), str(left)]
     done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(left.read_text())
