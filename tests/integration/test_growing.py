@@ -65,7 +65,7 @@ def make_step(training):
     return step
 
 
-def build_graph(features):
+def build_graph(features, optimizer):
     """Two lookups of a table in a step, and two others for validation."""
     v1 = tf.compat.v1
 
@@ -74,8 +74,8 @@ def build_graph(features):
         items, users = growing_lookup(features["item"], **table), growing_lookup(features["user"], **table)
         return v1.reduce_mean(v1.square(v1.reduce_sum(items, [1, 2]) - v1.reduce_sum(users, 1) - features["y"][:, 0]))
 
-    loss, step = loss_of(True), v1.train.get_or_create_global_step()
-    train_op = v1.train.AdagradOptimizer(0.1).minimize(loss, global_step=step)
+    loss = loss_of(True)
+    train_op = optimizer.minimize(loss, global_step=v1.train.get_or_create_global_step())
     return {"loss": loss, "train_op": train_op, "validation_loss": loss_of(False)}
 '''
 MODEL = "_target_: grow.make_model\ncapacity: 16384\noverflow: error\nlabels: y\n"
