@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -58,16 +59,25 @@ def _ops(graph: tf.Graph, tensors: Iterable[str]) -> list[tf.Operation]:
 
 def _refuse_branches(ops: Iterable[tf.Operation], calls: Iterable[KeyCall], graph_def: tf.GraphDef) -> None:
     """Raises PlanError if a call is in a branch or a loop, which other ranks may not enter at the same time."""
-    called = called_by([op.node_def for op in ops], graph_def)
-    inner = [node for one in graph_def.library.function if one.signature.name in called for node in one.node_def]
-    within = [table_of(node).table for node in inner if is_growing(node)]
-    # In a branch or loop of TensorFlow 1, a variable comes through a Switch or an Enter.
-    within += [call.table.table for call in calls if any(handle.op.type != "VarHandleOp" for handle in call.handles)]
+    within = [table_of(node).table for node in _nodes_in_functions_of(ops, graph_def) if is_growing(node)]
+    within += [call.table.table for call in calls if _is_in_branch(call)]
     if within:
         raise PlanError(
             f"«{within[0]}» (GrowingEmbedding) is called in a branch, a loop or a function that stays one op, where "
             "ranks cannot ask each other for rows: look up the rows before it"
         )
+
+
+def _nodes_in_functions_of(ops: Iterable[tf.Operation], graph_def: tf.GraphDef) -> list[tf.NodeDef]:
+    """Returns the nodes of all functions that the ops call."""
+    called = called_by([op.node_def for op in ops], graph_def)
+    return [node for one in graph_def.library.function if one.signature.name in called for node in one.node_def]
+
+
+def _is_in_branch(call: KeyCall) -> bool:
+    """Returns whether a call is in a branch or a loop of TensorFlow 1, into which a Switch or an Enter hands
+    variables."""
+    return any(handle.op.type != "VarHandleOp" for handle in call.handles)
 
 
 def _refuse_inserts_in_evaluation(calls: Iterable[KeyCall]) -> None:
@@ -82,15 +92,16 @@ def _refuse_inserts_in_evaluation(calls: Iterable[KeyCall]) -> None:
 def _refuse_any_order(calls: Sequence[KeyCall]) -> None:
     """Raises PlanError if nothing orders a lookup without inserts and the inserts of the same table."""
     needs = {call.op: edit.ancestors([call.op]) for call in calls}
-    for finding in calls:
-        for inserting in calls:
-            is_pair = finding.table == inserting.table and finding.write is None and inserting.write is not None
-            if is_pair and not (inserting.op in needs[finding.op] or finding.op in needs[inserting.op]):
-                raise PlanError(
-                    f"the training step also calls «{finding.table.table}» (GrowingEmbedding) without training=True, "
-                    "and nothing decides whether it sees the keys that the step inserts: call it with training=True, "
-                    "or add a control dependency"
-                )
+    inserts = [call for call in calls if call.write is not None]
+    lookups = [call for call in calls if call.write is None]
+    for lookup, insert in itertools.product(lookups, inserts):
+        is_ordered = insert.op in needs[lookup.op] or lookup.op in needs[insert.op]
+        if lookup.table == insert.table and not is_ordered:
+            raise PlanError(
+                f"the training step also calls «{lookup.table.table}» (GrowingEmbedding) without training=True, and "
+                "nothing decides whether it sees the keys that the step inserts: call it with training=True, or add a "
+                "control dependency"
+            )
 
 
 def _refuse_untrained(tables: Sequence[GrowingTable], single: SingleDeviceGraph) -> None:
