@@ -12,7 +12,6 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
-from parallax_runner.layers import GrowingEmbedding
 from tests.integration.resumable import IDS, ROWS, WIDTH
 
 EXAMPLES = 600
@@ -85,13 +84,4 @@ def make_keras(*, learning_rate: float) -> keras.Model:
     rows = keras.layers.Flatten()(keras.layers.Embedding(ROWS, WIDTH, name="table")(ids))
     model = keras.Model({"ids": ids}, keras.layers.Dense(1, name="top")(rows))
     model.compile(optimizer=keras.optimizers.Adagrad(learning_rate), loss="mse", metrics=["mae"])
-    return model
-
-
-def make_growing(*, learning_rate: float) -> keras.Model:
-    """Returns a compiled Keras model with a table whose vocabulary grows."""
-    ids = keras.Input([IDS], dtype="int32", name="ids")
-    rows = keras.layers.Flatten()(GrowingEmbedding(WIDTH, 16384, seed=1, name="table")(ids))
-    model = keras.Model({"ids": ids}, keras.layers.Dense(1, name="top")(rows))
-    model.compile(optimizer=keras.optimizers.Adagrad(learning_rate), loss="mse")
     return model

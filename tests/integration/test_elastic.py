@@ -28,7 +28,6 @@ STEP_EXAMPLES, STEPS, SAVE_STEPS = 12, 400, 10
 MODELS = {
     "v1": "_target_: tests.integration.resumable.build_deterministic",
     "keras": "{_target_: tests.integration.elastic.make_keras, labels: y, learning_rate: 0.05}",
-    "growing": "{_target_: tests.integration.elastic.make_growing, labels: y, learning_rate: 0.05}",
     "constant": "_target_: tests.integration.elastic.build_constant",
     "counting": "_target_: tests.integration.elastic.build_counting",
 }
@@ -66,7 +65,6 @@ def variables(run: Run) -> dict[str, np.ndarray]:
     [
         ("v1", "sharded", 0),
         pytest.param("keras", "sharded", 0, id="more-keras"),
-        pytest.param("growing", "sharded", 0, id="more-growing"),
         pytest.param("v1", "hybrid", 1, id="more-hybrid"),
         pytest.param("v1", "mpi", 0, id="more-mpi"),
         pytest.param("v1", "ps", 1, id="more-ps"),
