@@ -1,7 +1,9 @@
 """Measures the steps of a table whose vocabulary grows beside those of a static table of the same size.
 
 `python -m benchmarks.growing` trains both in plain Keras in one process, in turns, with the same stream of Zipf keys.
-The static table gets the keys modulo its rows. For each tenth of the stream, it prints the medians of the times and CPU
+The static table gets the keys modulo its rows. It looks up rows by the same op as the other, so that the ratio is that
+of the map. With `--embedding`, it is `keras.layers.Embedding`, whose lookup reads the table as a tensor, so TensorFlow
+copies the table before an update of its rows. For each tenth of the stream, it prints the medians of the times and CPU
 times of a step, their ratios, the new keys of a step, the part of the rows that belong to a key, and the peak memory of
 the process.
 """
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from parallax_runner.layers import GrowingEmbedding
 
@@ -54,16 +57,28 @@ class Part:
         )
 
 
+class Static(keras.layers.Layer):  # type: ignore[misc]
+    """A table with a fixed number of rows."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        self.rows = self.add_weight(shape=(rows, columns), initializer="uniform", autocast=False)
+
+    def call(self, ids: Any) -> Any:
+        """Returns the rows ([*shape of ids, columns])."""
+        return tf.gather(self.rows.value, ids)
+
+
 def median_of(steps: Sequence[Step]) -> Step:
     """Returns the medians."""
     return Step(*(statistics.median(times) for times in zip(*steps, strict=True)))
 
 
-def model_with(table: Any) -> keras.Model:
+def model_with(table: Any, optimizer: str) -> keras.Model:
     """Returns a model that looks up one key of each example."""
     layers = [keras.Input([1], dtype="int64"), table, keras.layers.Flatten(), keras.layers.Dense(1)]
     model = keras.Sequential(layers)
-    model.compile("adagrad", "mse")
+    model.compile(optimizer, "mse")
     return model
 
 
@@ -74,22 +89,27 @@ def timed_step(model: keras.Model, keys: np.ndarray, labels: np.ndarray) -> Step
     return Step(time.perf_counter() - started, time.process_time() - cpu_started)
 
 
-def measure(events: int, capacity: int, columns: int, batch: int, exponent: float) -> None:
+def measure(given: argparse.Namespace) -> None:
     """Prints the table."""
-    table = GrowingEmbedding(columns, capacity, overflow="shared", seed=1)
-    growing, static = model_with(table), model_with(keras.layers.Embedding(capacity, columns))
-    draw, steps = np.random.default_rng(1), events // batch
+    table = GrowingEmbedding(given.columns, given.capacity, overflow="shared", seed=1)
+    other = keras.layers.Embedding if given.embedding else Static
+    growing = model_with(table, given.optimizer)
+    static = model_with(other(given.capacity, given.columns), given.optimizer)
+    draw, steps = np.random.default_rng(1), given.events // given.batch
     rows = math.prod(table.keys.shape)
     part = Part()
     print("  step     growing     static  ratio         CPU     static  ratio  new keys    fill     peak", flush=True)
     for step in range(1, steps + 1):
-        keys = draw.zipf(exponent, [batch, 1]) * MULTIPLIER
+        keys = draw.zipf(given.exponent, [given.batch, 1]) * MULTIPLIER
         labels = (keys % 2).astype("float32")
         before = keys_in(table)
-        of_growing, of_static = timed_step(growing, keys, labels), timed_step(static, keys % capacity, labels)
+        batches = [(growing, keys), (static, keys % given.capacity)]
+        if step % 2:  # the second of two steps finds less of its table in the caches
+            batches.reverse()
+        times = {model: timed_step(model, batch, labels) for model, batch in batches}
         if step > WARM_UP_STEPS:
-            part.growing.append(of_growing)
-            part.static.append(of_static)
+            part.growing.append(times[growing])
+            part.static.append(times[static])
             part.new_keys += keys_in(table) - before
         if step * PARTS // steps > (step - 1) * PARTS // steps and part.growing:
             print(part.line(step, keys_in(table), rows), flush=True)
@@ -110,8 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--columns", type=int, default=16)
     parser.add_argument("--batch", type=int, default=32_768)
     parser.add_argument("--exponent", type=float, default=1.1)
-    given = parser.parse_args(arguments)
-    measure(given.events, given.capacity, given.columns, given.batch, given.exponent)
+    parser.add_argument("--optimizer", default="adagrad", help="a name that Keras knows")
+    parser.add_argument("--embedding", action="store_true", help="beside keras.layers.Embedding")
+    measure(parser.parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import weakref
 from typing import Any
 
 import keras
@@ -17,7 +16,7 @@ from parallax_runner.graph.growing.key_map import MapHandles, MapShape
 from parallax_runner.graph.growing.marks import TableMark, mark
 
 OVERFLOWS = ("error", "shared")
-_TABLES: weakref.WeakKeyDictionary[Any, dict[str, GrowingEmbedding]] = weakref.WeakKeyDictionary()  # by graph
+_TABLES = "_parallax_growing_tables"  # the attribute of a graph
 DEFAULT_SCALE = 0.05  # of Keras' own Embedding
 
 
@@ -60,6 +59,7 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
         self.seed = random.randint(1, 10**9) if seed is None else int(seed)
         self.map_shape = MapShape(math.ceil(capacity / BUCKETS), overflow == "shared")
         self.supports_jit = False
+        self._last_write: Any = None  # in a TensorFlow 1 graph
 
     def build(self, input_shape: Any) -> None:
         """Creates the table and the variables of the map."""
@@ -102,16 +102,25 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
         return self.add_weight(shape=shape, initializer="zeros", dtype=dtype, trainable=False, name=name)
 
     def _trained_rows(self, keys: Any) -> Any:
-        inserted = rows_with_inserts(self._handles(), keys, self.map_shape)
         table = self.rows.value
+        with tf.control_dependencies(self._inserts_before()):
+            inserted = rows_with_inserts(self._handles(), keys, self.map_shape)
         written = tf.raw_ops.ResourceScatterUpdate(
             resource=table.handle, indices=inserted.new_rows, updates=self._initial(inserted.new_keys)
         )
         self._mark(inserted.rows)
         if written is not None:
             mark(written, self._described())
+        if _is_unordered():
+            self._last_write = written
         with tf.control_dependencies([] if written is None else [written]):
             return tf.gather(table, inserted.rows)
+
+    def _inserts_before(self) -> list[Any]:
+        """Returns what an insert must wait for. Two inserts at once would give a key two rows."""
+        last = self._last_write
+        is_before = _is_unordered() and last is not None and last.graph is tf.compat.v1.get_default_graph()
+        return [last] if is_before else []
 
     def _known_rows(self, keys: Any) -> Any:
         numbers = rows_of_known(self._handles(), keys, self.map_shape)
@@ -159,7 +168,7 @@ def growing_lookup(
     Raises ConfigError if an argument is out of range, or differs from that of the table's first call.
     """
     arguments: dict[str, Any] = {"dim": dim, "capacity": capacity, "overflow": overflow, "seed": seed, "scale": scale}
-    tables = _TABLES.setdefault(tf.compat.v1.get_default_graph(), {})
+    tables = _tables_of(tf.compat.v1.get_default_graph())
     if name not in tables:
         tables[name] = GrowingEmbedding(**arguments, name=name)
     table = tables[name]
@@ -168,6 +177,20 @@ def growing_lookup(
         if before != value:
             raise ConfigError(f"growing_lookup: {argument}={value!r}, but the table «{name}» has {argument}={before!r}")
     return table(keys, training=training)
+
+
+def _is_unordered() -> bool:
+    """Returns whether ops run in any order, as in a TensorFlow 1 graph. In a function, TensorFlow orders the ops that
+    use a variable."""
+    return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
+
+
+def _tables_of(graph: Any) -> dict[str, GrowingEmbedding]:
+    """Returns the tables of `growing_lookup` in a graph, which owns them."""
+    if not hasattr(graph, _TABLES):
+        setattr(graph, _TABLES, {})
+    tables: dict[str, GrowingEmbedding] = getattr(graph, _TABLES)
+    return tables
 
 
 def _check(dim: int, capacity: int, overflow: str, scale: float) -> None:

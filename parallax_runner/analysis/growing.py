@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.variable_info import GrowingTable
 from parallax_runner.errors import PlanError
 from parallax_runner.graph import edit
-from parallax_runner.graph.growing.marks import KeyCall, is_growing, key_calls
+from parallax_runner.graph.all_nodes import all_nodes
+from parallax_runner.graph.growing.marks import KeyCall, is_growing, key_calls, table_of
+from parallax_runner.graph.seeds import called_by
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
@@ -17,16 +20,24 @@ def growing_tables(single: SingleDeviceGraph) -> tuple[GrowingTable, ...]:
     """Returns the tables into which a training step inserts keys.
 
     Raises PlanError if a training step looks up keys in a table without inserting them, or inserts keys into a table
-    that it does not train.
+    that it does not train; if validation or a served model inserts keys; if a lookup is in a branch or a loop; or if a
+    lookup without inserts can run before or after the inserts of the same step.
     """
-    if not any(is_growing(node) for node in single.meta_graph.graph_def.node):
+    graph_def = single.meta_graph.graph_def
+    if not any(is_growing(node) for node in all_nodes(graph_def)):
         return ()
     graph = tf.Graph()
     with graph.as_default():
-        tf.import_graph_def(single.meta_graph.graph_def, name="")
-    ends = [graph.get_operation_by_name(single.train_op), graph.get_tensor_by_name(single.loss).op]
-    calls = key_calls(edit.ancestors(ends))
+        tf.import_graph_def(graph_def, name="")
+    step = edit.ancestors(
+        [graph.get_operation_by_name(single.train_op), *_ops(graph, [single.loss, *single.fetched_in_training])]
+    )
+    evaluated = edit.ancestors(_ops(graph, [*single.fetched_in_validation, *single.outputs.values()]))
+    calls, calls_of_evaluation = key_calls(step), key_calls(evaluated)
+    _refuse_branches(step | evaluated, [*calls, *calls_of_evaluation], graph_def)
+    _refuse_inserts_in_evaluation(calls_of_evaluation)
     _refuse_steps_without_inserts(calls)
+    _refuse_any_order(calls)
     found = [
         GrowingTable(
             layer=call.table.table,
@@ -40,6 +51,57 @@ def growing_tables(single: SingleDeviceGraph) -> tuple[GrowingTable, ...]:
     ]
     _refuse_untrained(found, single)
     return tuple(dict.fromkeys(found))
+
+
+def _ops(graph: tf.Graph, tensors: Iterable[str]) -> list[tf.Operation]:
+    return [graph.get_tensor_by_name(name).op for name in tensors]
+
+
+def _refuse_branches(ops: Iterable[tf.Operation], calls: Iterable[KeyCall], graph_def: tf.GraphDef) -> None:
+    """Raises PlanError if a call is in a branch or a loop, which other ranks may not enter at the same time."""
+    within = [table_of(node).table for node in _nodes_in_functions_of(ops, graph_def) if is_growing(node)]
+    within += [call.table.table for call in calls if _is_in_branch(call)]
+    if within:
+        raise PlanError(
+            f"«{within[0]}» (GrowingEmbedding) is called in a branch, a loop or a function that stays one op, where "
+            "ranks cannot ask each other for rows: look up the rows before it"
+        )
+
+
+def _nodes_in_functions_of(ops: Iterable[tf.Operation], graph_def: tf.GraphDef) -> list[tf.NodeDef]:
+    """Returns the nodes of all functions that the ops call."""
+    called = called_by([op.node_def for op in ops], graph_def)
+    return [node for one in graph_def.library.function if one.signature.name in called for node in one.node_def]
+
+
+def _is_in_branch(call: KeyCall) -> bool:
+    """Returns whether a call is in a branch or a loop of TensorFlow 1, into which a Switch or an Enter hands
+    variables."""
+    return any(handle.op.type != "VarHandleOp" for handle in call.handles)
+
+
+def _refuse_inserts_in_evaluation(calls: Iterable[KeyCall]) -> None:
+    for call in calls:
+        if call.write is not None:
+            raise PlanError(
+                f"validation or the served model calls «{call.table.table}» (GrowingEmbedding) with training=True, so "
+                "it would insert keys: call the layer with training=False for them"
+            )
+
+
+def _refuse_any_order(calls: Sequence[KeyCall]) -> None:
+    """Raises PlanError if nothing orders a lookup without inserts and the inserts of the same table."""
+    needs = {call.op: edit.ancestors([call.op]) for call in calls}
+    inserts = [call for call in calls if call.write is not None]
+    lookups = [call for call in calls if call.write is None]
+    for lookup, insert in itertools.product(lookups, inserts):
+        is_ordered = insert.op in needs[lookup.op] or lookup.op in needs[insert.op]
+        if lookup.table == insert.table and not is_ordered:
+            raise PlanError(
+                f"the training step also calls «{lookup.table.table}» (GrowingEmbedding) without training=True, and "
+                "nothing decides whether it sees the keys that the step inserts: call it with training=True, or add a "
+                "control dependency"
+            )
 
 
 def _refuse_untrained(tables: Sequence[GrowingTable], single: SingleDeviceGraph) -> None:

@@ -17,7 +17,7 @@ from parallax_runner.config.location import conf_dir
 from parallax_runner.config.origins import Origins, flatten, readable
 from parallax_runner.config.schema import FREE_GROUPS, RunConfig, keys_of
 from parallax_runner.config.structured import STRUCTURED, optional_groups
-from parallax_runner.config.suggestions import nearest, nearest_key, remedy_for_choice
+from parallax_runner.config.suggestions import nearest, nearest_key, remedy_for_choice, remedy_for_key
 from parallax_runner.errors import COMMAND_LINE, ConfigError, Setting
 from parallax_runner.errors import written as written_plain
 
@@ -226,6 +226,9 @@ def unknown_key(key: str, origins: Origins, known: Sequence[str]) -> ConfigError
         reason = f"{parent} is null under this choice of {group}, so no key below it can be set; choose another {group}"
         return refusal(key, origins, reason)
     place = f"; {parent} has {', '.join(beside)}" if parent and beside else " or group"
+    remedy = remedy_for_key(key)
+    if remedy is not None:
+        return ConfigError(f"unknown key{place}.").about(setting_with_origin(key, origins), remedy=remedy)
     can_be_written = value is not None and not isinstance(value, dict)
     if hint is not None and can_be_written:
         hint = f"{hint}={written(value)}"

@@ -17,6 +17,15 @@ OTHER_KEYS = {
     **{"numworkers": "workers", "worldsize": "workers", "nproc": "workers", "np": "workers"},
     **{"numservers": "servers", "numps": "servers", "hosts": "resource_info", "hostfile": "resource_info"},
     **{"outputdir": "run_dir", "outdir": "run_dir", "logdir": "run_dir"},
+    **{"from": "resume", "restore": "resume", "restorefrom": "resume", "resumefrom": "resume"},
+    **{"evaluate": "part", "split": "part", "subset": "part"},
+}
+# Words of other programs for what no key of this program expresses.
+KEY_REMEDIES = {
+    **dict.fromkeys(
+        ("epochs", "numepochs", "maxepochs", "numtrainepochs"),
+        "Set train.steps: an epoch is the number of examples divided by data.batch_size and by the workers.",
+    ),
 }
 # Words for the formats that data=table reads.
 _FORMATS = {
@@ -52,6 +61,11 @@ def remedy_for_choice(group: str, word: str, options: Sequence[str]) -> str | No
             return told
         choice = nearest(word, options)
     return None if choice is None else f"Did you mean {group}={choice}?"
+
+
+def remedy_for_key(key: str) -> str | None:
+    """Returns the remedy for an unknown key that has no counterpart here, or None."""
+    return KEY_REMEDIES.get(plain_word(_last(key)))
 
 
 def other_names(group: str) -> dict[str, str]:

@@ -60,7 +60,7 @@ class RunArtifacts:
         if saved_model is not None:
             self._tracker.log_model(Path(saved_model))
         if keras_model is not None:
-            self._tracker.log_artifact(keras_model)
+            self._tracker.log_final_file(Path(keras_model))
 
     def _profile(self) -> list[Path]:
         folder = self._profile_config.dir

@@ -36,6 +36,7 @@ from parallax_runner.process import changes
 from parallax_runner.process import stage_times as stages
 from parallax_runner.process.home import set_home
 from parallax_runner.process.limits import explained
+from parallax_runner.process.tensorflow_allocator import use_system_allocator
 from parallax_runner.process.terminal import log_losses
 from parallax_runner.track.run_record import SUMMARY, read_summary
 
@@ -59,6 +60,7 @@ def drive(
     """
     # This setting hides TensorFlow's notes about its build, but not its errors.
     changes.set_default("TF_CPP_MIN_LOG_LEVEL", "2")
+    use_system_allocator()
     set_home()
     run_dir = Path(config.run_dir).resolve()
     config = size_cluster(config)

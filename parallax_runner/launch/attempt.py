@@ -77,7 +77,7 @@ class Attempt:
         self._stall = StallWatch(start_secs=spec.startup_timeout_secs, timeout_secs=spec.stall_timeout_secs)
         self._stopped = StoppedWatch(spec.hang_timeout_secs, spec.launcher.rank_variable)
         self._proof = LaunchProof(spec.job)
-        self._memory = MemoryKills()
+        self._memory = MemoryKills(spec.launcher.memory_kills)
         self._servers_may_end = False
         self._cleanup = ExitStack()
         self.done: dict[tuple[str, int], dict[str, Any]] = {}
@@ -223,7 +223,8 @@ class Attempt:
         failure = verdict.find_failure(
             self._workers, self._servers, self._program, self._run, self._logs, self._launcher
         )
-        return self._memory.explained(failure)
+        blamed = next(one for one in self._members() if (one.role, one.index) == (failure.role, failure.index))
+        return self._memory.explained(failure, blamed)
 
     def _members(self) -> list[Member]:
         return [*self._workers, *self._servers, *([self._program] if self._program else []), self._run]

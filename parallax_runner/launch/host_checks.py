@@ -18,9 +18,11 @@ from typing import IO, Any, Self
 
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch.hosts import Hosts
-from parallax_runner.launch.remote import RemoteCommand, check_command
+from parallax_runner.launch.remote import RemoteCommand, check_command, memory_command
 
 ANSWER_SECS = 15.0
+# After the loss of a process, its host may be lost too, and the user waits for the message.
+MEMORY_SECS = 5.0
 POLL_SECS = 0.05
 # How long a run waits for a host that it has used before. A host that restarts needs some minutes.
 RETURNS_SECS = 900.0
@@ -39,6 +41,18 @@ def check_hosts(hosts: Hosts, folders: Sequence[Path], stopped: Callable[[], boo
         if stopped():
             return {}
         return {host: checks.name_of(host) for host in hosts.remote}
+
+
+def memory_kills_on(host: str, remote_shell: str) -> int | None:
+    """Returns how many processes the kernel of another host has ended because memory ran out, or None if the host does
+    not answer within `MEMORY_SECS`."""
+    deadline_secs = time.monotonic() + MEMORY_SECS
+    with _Question(memory_command(remote_shell, host)) as question:
+        while not question.ended() and time.monotonic() < deadline_secs:
+            time.sleep(POLL_SECS)
+        answer = question.answer() if question.ended() else None
+    found = None if answer is None else answer.get("memory_kills")
+    return found if isinstance(found, int) else None
 
 
 class HostChecks:

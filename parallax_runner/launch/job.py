@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from parallax_runner.process import tensorflow_allocator
+
 if TYPE_CHECKING:
     from parallax_runner.launch.launchers.launcher import Launcher
 
@@ -84,4 +86,5 @@ def thread_environment(threads: int, environ: Mapping[str, str] = os.environ) ->
         "TF_NUM_INTRAOP_THREADS": str(threads),
         "TF_CPP_MIN_LOG_LEVEL": environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         "PYTHONUNBUFFERED": "1",
+        tensorflow_allocator.VARIABLE: tensorflow_allocator.value_for_children(environ),
     }

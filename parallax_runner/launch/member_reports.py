@@ -44,6 +44,7 @@ def _parts_in(fields: Mapping[str, Any]) -> ErrorParts | None:
 def _note_hello(member: Member, message: Message) -> None:
     member.said_hello, member.connected, member.host = True, True, message.host
     member.pid = message.fields.get("pid")
+    member.memory_kills = message.fields.get("memory_kills")
 
 
 def _note_standing(member: Member, message: Message) -> None:
@@ -54,6 +55,7 @@ def _note_standing(member: Member, message: Message) -> None:
     member.awaited = fields.get("awaited", member.awaited)
     member.where = fields.get("where", member.where)
     member.inside = fields.get("inside", member.inside)
+    member.peak_bytes = fields.get("peak_bytes", member.peak_bytes)
 
 
 def _check_installation(member: Member, message: Message) -> None:

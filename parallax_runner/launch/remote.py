@@ -51,6 +51,11 @@ def check_command(
     return _on_host(remote_shell, host, "check", {"cwd": cwd, "tokens": list(tokens), "driver": list(driver)})
 
 
+def memory_command(remote_shell: str, host: str) -> RemoteCommand:
+    """Returns the command that asks the kernel of `host` about memory that ran out."""
+    return _on_host(remote_shell, host, "memory", {})
+
+
 def _on_host(remote_shell: str, host: str, what: str, told: dict[str, Any]) -> RemoteCommand:
     # The remote shell joins its arguments with spaces, and a shell on the host splits them again.
     command = shlex.join([sys.executable, "-I", "-S", on_host.__file__, what])

@@ -49,6 +49,10 @@ class CarefulTracker(Tracker):
         """Calls the other tracker."""
         self._tried("log_artifact", lambda: self._tracker.log_artifact(path, folder), None)
 
+    def log_final_file(self, path: Path) -> None:
+        """Calls the other tracker."""
+        self._tried("log_final_file", lambda: self._tracker.log_final_file(path), None)
+
     def log_dataset(self, dataset: DatasetFacts) -> None:
         """Calls the other tracker."""
         self._tried("log_dataset", lambda: self._tracker.log_dataset(dataset), None)

@@ -139,6 +139,11 @@ class Tracker:
     def log_artifact(self, path: str | Path, folder: str | None = None) -> None:
         """Records a file, or a folder with its contents, under `folder` in the artifacts."""
 
+    def log_final_file(self, path: Path) -> None:
+        """Records a file to which nothing writes later, so a tracker on the same file system can link it. By default,
+        the file is an artifact like others."""
+        self.log_artifact(path)
+
     def log_dataset(self, dataset: DatasetFacts) -> None:
         """Records a dataset that the run reads. This method is called after the run has been opened, and again when a
         run is resumed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from parallax_runner.data.arrays import ArrayDataset
-from parallax_runner.layers import GrowingEmbedding
+from parallax_runner.layers import GrowingEmbedding, growing_lookup
 
 
 def make_model(capacity, overflow):
@@ -49,18 +50,33 @@ def make_data(seed):
     return ArrayDataset(train=train, validation=validation, words_per_example=None, seed=seed)
 
 
-def make_step():
+def make_step(training):
     table, dense = GrowingEmbedding(4, 16384, seed=3, name="items"), keras.layers.Dense(1)
     optimizer = keras.optimizers.SGD(0.1)
 
     def step(batch):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(dense(keras.ops.mean(table(batch["item"]), axis=1)) - batch["y"]))
+            rows = keras.ops.mean(table(batch["item"], training=training), axis=1)
+            loss = tf.reduce_mean(tf.square(dense(rows) - batch["y"]))
         variables = [*table.trainable_variables, *dense.trainable_variables]
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
         return loss
 
     return step
+
+
+def build_graph(features, optimizer):
+    """Two lookups of a table in a step, and two others for validation."""
+    v1 = tf.compat.v1
+
+    def loss_of(training):
+        table = {"name": "items", "dim": 4, "capacity": 16384, "seed": 3, "training": training}
+        items, users = growing_lookup(features["item"], **table), growing_lookup(features["user"], **table)
+        return v1.reduce_mean(v1.square(v1.reduce_sum(items, [1, 2]) - v1.reduce_sum(users, 1) - features["y"][:, 0]))
+
+    loss = loss_of(True)
+    train_op = optimizer.minimize(loss, global_step=v1.train.get_or_create_global_step())
+    return {"loss": loss, "train_op": train_op, "validation_loss": loss_of(False)}
 '''
 MODEL = "_target_: grow.make_model\ncapacity: 16384\noverflow: error\nlabels: y\n"
 DATA = "_target_: grow.make_data\nseed: 5\nbatch_size: 24\n"
@@ -75,7 +91,13 @@ def project(folder: Path) -> Path:
     for group, text in (("model", MODEL), ("data", DATA)):
         (folder / "myconf" / group).mkdir(parents=True)
         (folder / "myconf" / group / "grow.yaml").write_text(text)
-    (folder / "myconf" / "model" / "step.yaml").write_text("_target_: grow.make_step\n")
+    others = {
+        "step": "_target_: grow.make_step\ntraining: true\n",
+        "step_without_inserts": "_target_: grow.make_step\ntraining: false\n",
+        "graph": "_target_: grow.build_graph\n",
+    }
+    for name, text in others.items():
+        (folder / "myconf" / "model" / f"{name}.yaml").write_text(text)
     return folder
 
 
@@ -170,9 +192,26 @@ def test_a_wrong_row_is_found(folder: Path) -> None:
         assert set(wrong) == set(keys[bucket, :2].tolist())
 
 
-def test_one_rank_more_verifies(folder: Path) -> None:
-    done = run(folder, "verified", "action=verify", *ranks(3), "train.steps=3").expect_success()
+@pytest.mark.parametrize("model", ["grow", "step", "graph"])
+def test_one_rank_more_verifies(model: str, folder: Path) -> None:
+    """A Keras model, a step with a tape, and a TensorFlow 1 graph that looks up keys of one table twice."""
+    name = f"verified_{model}"
+    done = run(folder, name, "action=verify", f"model={model}", *ranks(3), "train.steps=3").expect_success()
     assert done.summary["verified"]
+
+
+@pytest.mark.parametrize("model", ["step", "graph"])
+def test_steps_and_graphs_train_as_one_process(model: str, folder: Path) -> None:
+    own = (f"model={model}", f"train.steps={STEPS}")
+    whole = checkpoint(run(folder, f"{model}_whole", "comm=local", *own).expect_success())
+    spread = checkpoint(run(folder, f"{model}_spread", *ranks(2), *own).expect_success())
+    assert whole.keys() == spread.keys()
+    seen = trained_on(folder, STEPS)
+    keys = seen["items"] if model == "step" else seen["items"] | seen["users"]
+    expected, found = by_key(whole, "items", "items/rows"), by_key(spread, "items", "items/rows")
+    assert expected.keys() == found.keys() == keys
+    for key, row in expected.items():
+        np.testing.assert_allclose(found[key], row, rtol=1e-4, atol=1e-7, err_msg=str(key))
 
 
 def test_predictions_and_the_served_model_answer_by_key(folder: Path) -> None:
@@ -219,6 +258,9 @@ def test_a_full_bucket_ends_the_run_with_its_key(folder: Path) -> None:
     failed = run(folder, "full", *ranks(2), "model.capacity=1024", "train.steps=2")
     assert failed.exit_status != 0
     assert "the vocabulary is full: a bucket has no place for a new key" in failed.stderr
+    named = re.search(r"\(key, places of a bucket\):\W+(-?\d+)\W+1\W", failed.stderr)
+    assert named is not None
+    assert int(named.group(1)) in trained_on(folder, 2)["items"]
 
 
 def test_keys_of_a_full_bucket_share_rows(folder: Path) -> None:
@@ -237,7 +279,7 @@ def test_keys_of_a_full_bucket_share_rows(folder: Path) -> None:
 REFUSED = {
     "comm=hybrid": "choose comm=sharded, or comm=local",
     "model.capacity=1000": "capacity=1000, expected at least 1024",
-    "model=step": "call the model with training=True in the training step",
+    "model=step_without_inserts": "call the model with training=True in the training step",
 }
 
 

@@ -4,8 +4,8 @@ device."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +31,9 @@ FOUR_TABLES_ROWS = 585_000
 # What each of three workers may need for them, also while it saves.
 MOST_OF_THREE_BYTES = 650_000_000
 SAVING = ("train.steps=6", "ckpt.save_steps=2", "data.validation_examples=256", "train.validate_steps=3")
+ROWS_OF_100_MB = 195_000
+# A table of 2.3 GB, whose SavedModel has links to the checkpoint.
+ROWS_OF_2_GB = 9_000_000
 # Two blocks, the last of which is smaller.
 ROWS_OF_TWO_BLOCKS = 20_001
 
@@ -41,19 +44,44 @@ ROWS_OF_TWO_BLOCKS = 20_001
 )
 def test_memory_follows_ownership(model: str, comm: str, workers: int, tmp_path: Path) -> None:
     case = Case(model, comm, workers, ROWS)
-    little = replace(case, rows=LITTLE_ROWS)
     settings = ["train.steps=5", "ckpt=off"]
-    before, after = (
-        {(one.process, one.part): one.peak_bytes for one in watched(tmp_path / name, [*each.overrides, *settings])}
-        for name, each in (("little", little), ("large", case))
-    )
-    above = {key: size - before[key] for key, size in after.items()}
+    little = watched(tmp_path / "little", [*replace(case, rows=LITTLE_ROWS).overrides, *settings])
+    limits_bytes = {name: size_bytes + most_outside_saves(case, name) for name, size_bytes in highest(little).items()}
+    with limits(tmp_path.name, limits_bytes) as limit:
+        large = watched(tmp_path / "large", [*case.overrides, *settings], limit)
+    before = {(one.process, one.part): one.peak_bytes for one in little}
+    above = {(one.process, one.part): one.peak_bytes - before[one.process, one.part] for one in large}
     assert {process for process, _ in above} >= {"driver", "worker_0", "worker_1"}
     for (process, part), size_bytes in above.items():
-        own_bytes = case.own_bytes(process)
-        most_bytes = MOST_OF_DRIVER_BYTES if process == "driver" else max(MOST_OF_OWN * own_bytes, SPARE_BYTES)
-        assert size_bytes <= most_bytes, (process, part, above)
+        assert size_bytes <= most_outside_saves(case, process), (process, part, above)
         assert part in (START, STEPS)
+
+
+def most_outside_saves(case: Case, process: str) -> int:
+    """Returns how much more a process may need than with little tables, if it saves nothing."""
+    if process == "driver":
+        return MOST_OF_DRIVER_BYTES
+    return int(max(MOST_OF_OWN * case.own_bytes(process), SPARE_BYTES))
+
+
+@contextmanager
+def limits(name: str, most_bytes: Mapping[str, int]) -> Iterator[Callable[[str, int], None]]:
+    """Gives a function that puts a worker or server, by its name and id, into a control group with its limit. The
+    function does nothing where this user cannot make control groups. The driver gets no group, because the processes
+    that it starts begin in its group."""
+    with ExitStack() as stack:
+        groups = {
+            process: stack.enter_context(limited_group(f"{name}_{process}", size_bytes))
+            for process, size_bytes in most_bytes.items()
+            if process != "driver"
+        }
+
+        def limit(process: str, pid: int) -> None:
+            group = groups.get(process)
+            if group is not None:
+                enter(group, pid)
+
+        yield limit
 
 
 def most_of(case: Case) -> int:
@@ -73,18 +101,8 @@ def highest(peaks: Sequence[Peak]) -> dict[str, int]:
 def above(run_dir: Path, case: Case, little: Mapping[str, int], *settings: str, most_bytes: int) -> dict[str, int]:
     """Runs a case and returns how much more memory each process needs than with `little` tables. No worker can use more
     than `most_bytes` more, where this user can make control groups."""
-    with ExitStack() as stack:
-        groups = {
-            name: stack.enter_context(limited_group(f"{run_dir.name}_{name}", size_bytes + most_bytes))
-            for name, size_bytes in little.items()
-            if name != "driver"
-        }
-
-        def limit(name: str, pid: int) -> None:
-            group = groups.get(name)
-            if group is not None:
-                enter(group, pid)
-
+    limits_bytes = {name: size_bytes + most_bytes for name, size_bytes in little.items()}
+    with limits(run_dir.name, limits_bytes) as limit:
         peaks = highest(watched(run_dir, [*case.overrides, *settings], limit))
     return {name: size_bytes - little[name] for name, size_bytes in peaks.items()}
 
@@ -126,6 +144,43 @@ def expect_exported(run_dir: Path, case: Case, checkpoint: Path) -> None:
     for name in tables:
         np.testing.assert_array_equal(served.get_tensor(name), saved.get_tensor(name))
     assert tf2.saved_model.contains_saved_model(str(run_dir / "saved_model"))
+
+
+def tracked(case: Case, folder: Path) -> list[str]:
+    """Returns the command line of a case whose results go to an MLflow store in `folder`."""
+    others = [word for word in case.overrides if word != "tracking=off"]
+    return [*others, "tracking=mlflow", f"tracking.uri=sqlite:///{folder / 'mlflow.db'}"]
+
+
+def test_the_driver_exports_a_table_larger_than_its_memory(tmp_path: Path) -> None:
+    large = Case("graph", "sharded", 2, ROWS_OF_2_GB)
+    peaks: dict[tuple[int, str], int] = {}
+    for case in (replace(large, rows=LITTLE_ROWS), large):
+        trained, exported = tmp_path / f"trained_{case.rows}", tmp_path / f"exported_{case.rows}"
+        peaks[case.rows, "train"] = highest(watched(trained, [*tracked(case, tmp_path), "train.steps=2"]))["driver"]
+        settings = ["action=export", f"ckpt.resume={trained}"]
+        peaks[case.rows, "export"] = highest(watched(exported, [*case.overrides, *settings]))["driver"]
+        assert tf2.saved_model.contains_saved_model(str(trained / "saved_model"))
+        assert tf2.saved_model.contains_saved_model(str(exported / "saved_model"))
+    for action in ("train", "export"):
+        assert peaks[ROWS_OF_2_GB, action] - peaks[LITTLE_ROWS, action] <= MOST_OF_DRIVER_BYTES, peaks
+
+
+def disk_bytes(folder: Path) -> int:
+    """Returns the disk space of the files in a folder. A file with several links counts once, as in `du`."""
+    stats = [path.lstat() for path in folder.rglob("*") if path.is_file()]
+    return sum({(one.st_dev, one.st_ino): 512 * one.st_blocks for one in stats}.values())
+
+
+def test_a_local_store_keeps_no_copies(tmp_path: Path) -> None:
+    case, run_dir = Case("keras", "sharded", 2, ROWS_OF_100_MB), tmp_path / "run"
+    with Run(run_dir, [*tracked(case, tmp_path), "train.steps=2"], cwd=machine.ROOT) as run:
+        run.wait()
+    (artifacts,) = tmp_path.glob("mlartifacts/*/artifacts")
+    assert (artifacts / "model.keras").samefile(run_dir / "model.keras")
+    once_bytes = case.tables_bytes + case.variable_bytes + case.tables_bytes  # checkpoint, SavedModel, model.keras
+    assert disk_bytes(run_dir) <= 1.05 * once_bytes
+    assert disk_bytes(tmp_path) <= 1.05 * once_bytes
 
 
 def test_a_warm_start_needs_memory_for_own_rows(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from parallax_runner.launch import processes
 from parallax_runner.launch.job import Command, Job, LaunchSpec, thread_environment
 from parallax_runner.launch.launchers.local import Local
 from tests import forked
+from tests.parallel.case_lists.basic import BASIC
 from tests.parallel.cases import SERVERS, Case
 from tests.parallel.exchange_ops import OPS
-from tests.parallel.matrix import BASIC, EVERY
+from tests.parallel.matrix import EVERY
 from tests.shared import shared
 
 BFLOAT16 = tf.bfloat16.as_numpy_dtype  # a file only says that it has two bytes

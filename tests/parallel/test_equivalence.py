@@ -17,12 +17,15 @@ from parallax_runner.graph.shard_ids import set_shards
 from parallax_runner.plan.plan import Route
 from parallax_runner.verify.compare import Comparison, compare
 from parallax_runner.verify.reference import Reference
+from tests.parallel.case_lists.basic import BASIC
+from tests.parallel.case_lists.faulty import FAULTS
+from tests.parallel.case_lists.pairs import AXES
 from tests.parallel.case_models import WIDTH
 from tests.parallel.cases import KERAS, SEED, STEPS, Case
 from tests.parallel.concatenated import train
 from tests.parallel.configured import train_by_hand
 from tests.parallel.conftest import Launches
-from tests.parallel.matrix import AXES, BASIC, COMPRESSED, EVERY, FAULTS, FAULTY, MATRIX, SHORT, TRACED
+from tests.parallel.matrix import COMPRESSED, EVERY, FAULTY, MATRIX, SHORT, TRACED
 from tests.parallel.traced_cases import OF_OWN_BATCH
 
 TOLERANCE = 1e-8

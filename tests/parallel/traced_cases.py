@@ -191,6 +191,7 @@ def _growing() -> list[dict[str, Any]]:
         GROWS,
         _case(GROWING, "adagrad", "sharded"),
         _case(GROWING, "adam", "sharded"),
+        _case(GROWING, "momentum", "sharded"),
         _case(GROWING, "momentum", "sharded", 3),
         _case(GROWING, "adamw", "sharded", 3),
         _case(GROWING, "global_clipnorm", "sharded"),

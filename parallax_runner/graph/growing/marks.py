@@ -76,19 +76,20 @@ def is_growing(node: tf.NodeDef) -> bool:
     return ATTRIBUTE in node.attr
 
 
+def table_of(node: tf.NodeDef) -> TableMark:
+    """Returns the table of a marked op."""
+    return TableMark(**json.loads(node.attr[ATTRIBUTE].s))
+
+
 def key_calls(operations: Iterable[tf.Operation]) -> list[KeyCall]:
     """Returns the marked calls among these ops. A call comes after all calls that it depends on."""
     operations = list(operations)
     writes = {op.inputs[1].op: op for op in _marked(operations, [_WRITE])}
     calls = set(_marked(operations, _CALLS))
     ordered = [op for op in edit.in_order(edit.ancestors(calls)) if op in calls]
-    return [KeyCall(op, _table_of(op), writes.get(op)) for op in ordered]
+    return [KeyCall(op, table_of(op.node_def), writes.get(op)) for op in ordered]
 
 
 def _marked(operations: Iterable[tf.Operation], types: Collection[str]) -> list[tf.Operation]:
     """Returns the marked ops of these types. Most ops are of others, and the attributes of an op are slow to read."""
     return [op for op in operations if op.type in types and is_marked(op)]
-
-
-def _table_of(op: tf.Operation) -> TableMark:
-    return TableMark(**json.loads(op.get_attr(ATTRIBUTE)))

@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.errors import CaptureError
 from parallax_runner.graph import edit
+from parallax_runner.graph.all_nodes import all_nodes
 from parallax_runner.graph.edit import Op
 from parallax_runner.graph.fingerprint import fingerprint_of
 from parallax_runner.graph.growing.marks import is_growing
@@ -55,7 +56,7 @@ def accumulated(whole: SingleDeviceGraph, part: SingleDeviceGraph, parts: int) -
 
 
 def _check_alike(whole: SingleDeviceGraph, part: SingleDeviceGraph) -> None:
-    if any(is_growing(node) for node in whole.meta_graph.graph_def.node):
+    if any(is_growing(node) for node in all_nodes(whole.meta_graph.graph_def)):
         raise CaptureError(
             "a vocabulary of this model grows (GrowingEmbedding), and a step inserts the new keys of its whole batch "
             "at once, so the batch cannot be divided"

@@ -37,7 +37,8 @@ class Member:
     it is an error of this package, and `recurs` means that the error would occur again in another attempt.
     `wanted_status` is the exit status that the process requests for the run. `verdict` is the driver's conclusion. The
     fields from `doing` onwards come from the last report of the process. `awaited` are the ranks for which an exchange
-    of the process has waited for a long time.
+    of the process has waited for a long time. `memory_kills` is how many processes the kernel of its host had ended for
+    lack of memory when the process said hello, and `peak_bytes` is the peak of its memory at its last report.
     """
 
     role: str
@@ -63,6 +64,8 @@ class Member:
     awaited: tuple[int, ...] = ()
     where: Place | None = None
     inside: str | None = None
+    memory_kills: int | None = None
+    peak_bytes: int | None = None
 
     def lose(self, secs: float) -> None:
         """Records the time of the first sign that the member ended prematurely. Later signs are ignored."""

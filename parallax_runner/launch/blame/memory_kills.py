@@ -6,13 +6,13 @@ import dataclasses
 import signal
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from parallax_runner.launch import on_host
 from parallax_runner.launch.blame.first_death import Failure, Member
 from parallax_runner.plan.format_bytes import format_bytes
 
-PROC = Path("/proc")
 BETWEEN_SECS = 1.0
 REMEDY = (
     "use more machines or workers, a smaller batch or a smaller ckpt.copy_bytes; action=plan predicts the memory of "
@@ -21,55 +21,58 @@ REMEDY = (
 
 
 class MemoryKills:
-    """Watches the processes of one attempt that run on this machine, and the kernel's count of processes that it ended
-    because memory ran out. `proc` is the folder of the kernel's files."""
+    """Watches the processes of one attempt, and the kernel's count of processes that it ended because memory ran out.
 
-    def __init__(self, proc: Path = PROC) -> None:
-        self._proc, self._host = proc, socket.gethostname()
-        self._count_before = self._count()
-        self._peaks_bytes: dict[tuple[str, int], int] = {}
+    `count_on` returns this count for another host, or None if the host cannot be asked. `proc` is the folder of this
+    machine's kernel files.
+    """
+
+    def __init__(self, count_on: Callable[[str], int | None], proc: Path = on_host.PROC) -> None:
+        self._count_on, self._proc, self._here = count_on, proc, socket.gethostname()
+        self._count_before = on_host.memory_kills(proc)
+        self._counts_after: dict[str, int | None] = {}
         self._looked_secs = 0.0
 
     def look_at(self, members: Iterable[Member]) -> None:
-        """Notes the peak memory of the members, at most once a second."""
+        """Notes the peak memory of the members on this machine, at most once a second. Members on other machines report
+        theirs less often."""
         now_secs = time.monotonic()
         if now_secs < self._looked_secs + BETWEEN_SECS:
             return
         self._looked_secs = now_secs
         for member in members:
-            if member.pid is None or member.host != self._host:
+            if member.pid is None or member.host != self._here:
                 continue
-            peak_bytes = self._peak_bytes(member.pid)
+            peak_bytes = on_host.peak_bytes(str(member.pid), self._proc)
             if peak_bytes is not None:
-                self._peaks_bytes[member.role, member.index] = peak_bytes
+                member.peak_bytes = peak_bytes
 
-    def explained(self, failure: Failure) -> Failure:
-        """Returns the failure with the reason, if SIGKILL ended the process on this machine, and the kernel has ended
-        processes for lack of memory since the attempt began."""
-        was_killed = failure.exit_status == -signal.SIGKILL and failure.host == self._host
-        if not was_killed or self._count() <= self._count_before:
+    def explained(self, failure: Failure, member: Member) -> Failure:
+        """Returns the failure of `member` with the reason, if SIGKILL ended it or may have ended it, and the kernel of
+        its host has since ended processes for lack of memory."""
+        may_be_killed = member.is_gone or failure.exit_status == -signal.SIGKILL
+        if not may_be_killed or not self._has_grown(member):
             return failure
-        peak_bytes = self._peaks_bytes.get((failure.role, failure.index))
-        used = "" if peak_bytes is None else f" It had used {format_bytes(peak_bytes)}."
+        host = "this machine" if member.host == self._here else member.host
+        used = "" if member.peak_bytes is None else f" It had used {format_bytes(member.peak_bytes)}."
         reason = (
-            f"{failure.reason}, and the kernel of this machine has ended processes since the start because memory ran "
+            f"{failure.reason}, and the kernel of {host} has ended processes since the start because memory ran "
             f"out.{used} Remedy: {REMEDY}"
         )
         return dataclasses.replace(failure, reason=reason)
 
-    def _count(self) -> int:
-        """Returns how many processes the kernel has ended because memory ran out, in all control groups."""
-        return self._number("vmstat", "oom_kill") or 0
+    def _has_grown(self, member: Member) -> bool:
+        """Returns whether the count of the member's host has grown, since the attempt or the member began."""
+        if member.host == self._here:
+            before, after = self._count_before, on_host.memory_kills(self._proc)
+        else:
+            before, after = member.memory_kills, self._count_after(member)
+        return before is not None and after is not None and after > before
 
-    def _peak_bytes(self, pid: int) -> int | None:
-        peak_kb = self._number(f"{pid}/status", "VmHWM:")
-        return None if peak_kb is None else 1024 * peak_kb
-
-    def _number(self, name: str, key: str) -> int | None:
-        """Returns the number after a key at the beginning of a line, or None if there is no such file or line."""
-        try:
-            lines = (self._proc / name).read_text().splitlines()
-        except OSError:
+    def _count_after(self, member: Member) -> int | None:
+        """Asks a host once, because the failure is asked for several times."""
+        if member.memory_kills is None:  # this process had not begun, or its kernel does not count
             return None
-        words = next((line.split() for line in lines if line.split()[:1] == [key]), None)
-        return None if words is None else int(words[1])
+        if member.host not in self._counts_after:
+            self._counts_after[member.host] = self._count_on(member.host)
+        return self._counts_after[member.host]

@@ -114,7 +114,7 @@ def _gone_peer(workers: Sequence[Member], host: str | None) -> Member | None:
     to it aborted, and made mpirun fail."""
     found = next((one for one in workers if one.host == host and one.lost_secs and _explains_nothing(one)), None)
     if found is not None:
-        found.verdict = GONE
+        found.verdict, found.is_gone = GONE, True
     return found
 
 

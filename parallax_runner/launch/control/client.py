@@ -13,6 +13,7 @@ from typing import Any, Self
 import psutil
 
 from parallax_runner.errors import ErrorParts, LaunchError
+from parallax_runner.launch import on_host
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.activity import STARTING, Activity
 from parallax_runner.launch.watch.whereabouts import main_thread_place, python_in_graph
@@ -95,7 +96,8 @@ class ControlClient:
         # this process dies.
         os.register_at_fork(after_in_child=lambda: _forget(connection))
         client = cls(connection)
-        client._send(wire.HELLO, role=role, index=index, secret=secret, pid=os.getpid(), host=socket.gethostname())
+        about = {"pid": os.getpid(), "host": socket.gethostname(), "memory_kills": on_host.memory_kills()}
+        client._send(wire.HELLO, role=role, index=index, secret=secret, **about)
         threading.Thread(target=client._listen, name="control", daemon=True).start()
         threading.Thread(target=client._live, name="alive", daemon=True).start()
         return client
@@ -229,7 +231,13 @@ class ControlClient:
     def _standing(self) -> dict[str, Any]:
         doing, since_secs = self._doing
         doing_secs = time.monotonic() - since_secs
-        return {"doing": doing, "doing_secs": doing_secs, "step": self.step, "awaited": list(self.awaited())}
+        return {
+            "doing": doing,
+            "doing_secs": doing_secs,
+            "step": self.step,
+            "awaited": list(self.awaited()),
+            "peak_bytes": on_host.peak_bytes(),
+        }
 
     def _live(self) -> None:
         every_secs = float(os.environ.get(wire.ALIVE_SECS, ALIVE_SECS))

@@ -89,10 +89,11 @@ _STANDING: Mapping[str, Any] = {
     "doing_secs": int | float | None,
     "step": int | None,
     "awaited": list,
+    "peak_bytes": int | None,
 }
 # The required fields of the protocol's own messages. Other fields, and the fields of reports, are checked elsewhere.
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
-    HELLO: {"role": str, "index": int, "secret": str, "host": str},
+    HELLO: {"role": str, "index": int, "secret": str, "host": str, "memory_kills": int | None},
     ADDRESS: {"address": str},
     STORE: {"address": str},
     PORT_TAKEN: {"address": str},

@@ -15,7 +15,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.config.worker_numbers import is_elastic
 from parallax_runner.errors import LaunchError, Setting
 from parallax_runner.launch import bind_address, preloaded, remote
-from parallax_runner.launch.host_checks import check_hosts
+from parallax_runner.launch.host_checks import check_hosts, memory_kills_on
 from parallax_runner.launch.hosts import Hosts, Place, find_hosts
 from parallax_runner.launch.job import Command, Job
 from parallax_runner.launch.launchers.host_membership import HostMembership
@@ -87,6 +87,11 @@ class OverHosts(Mpirun):
             "processes on the wrong hosts. If comm.mpi.mpirun_options or Open MPI's parameters choose hosts, "
             "remove them"
         )
+
+    def memory_kills(self, host: str) -> int | None:
+        """Asks the host by the remote shell."""
+        planned = next((place for place, own in self._own_names.items() if own == host), None)
+        return None if planned is None else memory_kills_on(planned, self.hosts.remote_shell)
 
     def servers(self, job: Job) -> list[Command]:
         """Returns one command per server. The remote shell starts the servers on other hosts. It receives their

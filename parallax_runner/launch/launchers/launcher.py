@@ -172,6 +172,12 @@ class Launcher(ABC):
         env = {**job.env, **preloaded.environment(os.environ)}
         return [Command(job.server_argv(index), env) for index in range(job.servers)]
 
+    def memory_kills(self, host: str) -> int | None:
+        """Returns how many processes the kernel of another host has ended because memory ran out, or None if this
+        launcher cannot ask the host. `host` is the host name that a process has reported. The driver asks after a
+        process on the host was killed, and waits for the answer."""
+        return None
+
     def leaving(self) -> Leaving | None:
         """Returns a process that has said that it must end, or None. The driver asks several times a second."""
         return None

@@ -1,4 +1,5 @@
-"""Adds folders to MLflow's artifacts, and stores large files once if MLflow keeps artifacts on the same file system."""
+"""Adds folders and files to MLflow's artifacts, and stores large files once if MLflow keeps artifacts on the same file
+system."""
 
 from __future__ import annotations
 
@@ -26,6 +27,20 @@ def add_folder(folder: Path, uri: str, artifact_path: str | None, send: Callable
         return
     target = artifacts if artifact_path is None else artifacts / artifact_path
     shutil.copytree(folder, target, copy_function=_link_large, dirs_exist_ok=True)
+
+
+def add_file(file: Path, uri: str, send: Callable[[], None]) -> None:
+    """Adds a file to the artifacts at `uri`, under its own name.
+
+    If the artifacts are in a folder of this machine, a large file becomes a hard link to `file`, so nothing may write
+    to it later. Otherwise, calls `send`, which uploads the file.
+    """
+    target = local_folder(uri)
+    if target is None:
+        send()
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    _link_large(str(file), str(target / file.name))
 
 
 def local_folder(uri: str) -> Path | None:

@@ -41,7 +41,7 @@ POINTS_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
 TAGS_PER_BATCH = 100
 COPY_PAUSE_SECS = 0.5
-EVENTS = ("checkpoint", "model")
+EVENTS = ("checkpoint", "model", "final_file")
 _TOGETHER = ("metrics", "params", "tags")
 
 
@@ -224,6 +224,8 @@ class Delivery:
             run.log_checkpoint(paths["folder"])
         elif entry["event"] == "model":
             run.log_model(paths["saved_model"], self.path)
+        elif entry["event"] == "final_file":
+            run.log_final_file(paths["path"])
         else:
             raise EntryRefused(f"unknown event {entry['event']!r}, expected one of {', '.join(EVENTS)}")
 

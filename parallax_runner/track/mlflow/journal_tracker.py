@@ -116,6 +116,10 @@ class JournalTracker(Tracker):
         if name is not None:
             self._journal.append("artifact", path=name, folder=folder)
 
+    def log_final_file(self, path: Path) -> None:
+        """Records a file, which is linked or copied when the entry is sent."""
+        self._log_event("final_file", path=path)
+
     def log_dataset(self, dataset: DatasetFacts) -> None:
         """Records a dataset. MLflow keeps one dataset per name and digest."""
         self._journal.append("dataset", **dataclasses.asdict(dataset))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from parallax_runner.files.credentials import masked_uri
 from parallax_runner.process import changes
-from parallax_runner.track.mlflow import checkpoint, dataset_input, model
+from parallax_runner.track.mlflow import artifacts, checkpoint, dataset_input, model
 from parallax_runner.track.mlflow.changed_params import fitting_json, parse_changed
 from parallax_runner.track.mlflow.errors import is_of_what_is_gone, is_permanent, one_line
 from parallax_runner.track.mlflow.journal import Header
@@ -109,13 +109,19 @@ class MlflowRun:
 
     def log_artifact(self, path: Path, folder: str | None) -> None:
         """Copies a file, or copies a folder under its own name."""
-        if not os.access(path, os.R_OK):
-            raise EntryRefused("the path does not exist, or cannot be read")
+        _check_readable(path)
         if path.is_dir():
             inside = path.name if folder is None else f"{folder}/{path.name}"
             self._copy(str(path), partial(self._client.log_artifacts, self._run_id, str(path), artifact_path=inside))
         else:
             self._copy(str(path), partial(self._client.log_artifact, self._run_id, str(path), artifact_path=folder))
+
+    def log_final_file(self, path: Path) -> None:
+        """Links a file, or copies it if the artifacts are on another file system."""
+        _check_readable(path)
+        uri = self._client.get_run(self._run_id).info.artifact_uri
+        send = partial(self._client.log_artifact, self._run_id, str(path))
+        self._copy(str(path), partial(artifacts.add_file, path, uri, send))
 
     def log_checkpoint(self, folder: Path) -> None:
         """Moves a checkpoint to the artifacts."""
@@ -170,6 +176,11 @@ class MlflowRun:
             raise _refusal(error)(one_line(error)) from error
         if run.info.lifecycle_stage != "active":
             raise Gone(f"run {self._run_id} was deleted in MLflow. Restore it with `mlflow runs restore`")
+
+
+def _check_readable(path: Path) -> None:
+    if not os.access(path, os.R_OK):
+        raise EntryRefused("the path does not exist, or cannot be read")
 
 
 def _import_mlflow(database: Path | None) -> None:

@@ -71,6 +71,9 @@ class StoreRun(Protocol):
     def log_artifact(self, path: Path, folder: str | None) -> None:
         """Copies a file or a folder."""
 
+    def log_final_file(self, path: Path) -> None:
+        """Links or copies a file to which nothing writes later."""
+
     def log_checkpoint(self, folder: Path) -> None:
         """Moves a checkpoint to the run's artifacts. Does nothing if the folder does not exist."""
 

@@ -13,10 +13,12 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.analysis.growing import growing_tables
 from parallax_runner.analysis.variable_info import GradientKind, GrowingTable, VariableInfo
 from parallax_runner.errors import PlanError
+from parallax_runner.graph import edit
+from parallax_runner.graph.capture import capture
 from parallax_runner.graph.growing.marks import key_calls
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.graph.traced.capture_step import capture_step
-from parallax_runner.layers import GrowingEmbedding
+from parallax_runner.layers import GrowingEmbedding, growing_lookup
 
 Look = Callable[[GrowingEmbedding, Any], Any]
 
@@ -93,3 +95,59 @@ def test_a_step_that_never_inserts_is_refused() -> None:
 def test_a_table_that_is_not_trained_is_refused() -> None:
     with pytest.raises(PlanError, match="no gradient reaches its rows «table/rows»: set trainable=True"):
         growing_tables(captured(inserting, trains=False))
+
+
+def in_branch(table: GrowingEmbedding, keys: Any) -> Any:
+    return tf.cond(keys[0] > 0, lambda: inserting(table, keys), lambda: tf.zeros([4, 2]))
+
+
+def in_loop(table: GrowingEmbedding, keys: Any) -> Any:
+    table.build(None)
+    looked_up = tf.map_fn(lambda key: inserting(table, key), keys, fn_output_signature=tf.float32)
+    return looked_up + inserting(table, keys)
+
+
+@pytest.mark.parametrize("look", [in_branch, in_loop])
+def test_a_lookup_that_not_all_ranks_may_make_is_refused(look: Look) -> None:
+    """No exchange replaces it, so each rank would insert keys of its own."""
+    with pytest.raises(PlanError, match=r"«table» \(GrowingEmbedding\) is called in a branch, a loop"):
+        growing_tables(captured(look))
+
+
+def of_graph(*, validates: bool, finds: bool = False, waits: bool = False) -> SingleDeviceGraph:
+    """Returns a TensorFlow 1 graph that inserts keys by two lookups, also in validation if `validates`. If it `finds`,
+    a third lookup of the step inserts none. It `waits` for the others or not."""
+    v1 = tf.compat.v1
+
+    def build(features: dict[str, Any]) -> dict[str, Any]:
+        table: dict[str, Any] = {"name": "table", "dim": 2, "capacity": 2048}
+        rows = [growing_lookup(features["key"] + number, **table, training=True) for number in range(2)]
+        if finds:
+            with v1.control_dependencies(rows if waits else []):
+                rows.append(growing_lookup(features["key"], **table, training=False))
+        loss = v1.reduce_mean(v1.square(v1.add_n(rows)))
+        train_op = v1.train.AdagradOptimizer(0.1).minimize(loss, global_step=v1.train.get_or_create_global_step())
+        return {"loss": loss, "train_op": train_op, **({"validation_loss": loss} if validates else {})}
+
+    return capture(build, {"key": ((4,), "int64")}, seed=1)
+
+
+def test_inserts_of_a_table_never_run_at_once() -> None:
+    """TensorFlow 1 orders nothing, and with 200,000 keys, two lookups at once gave each key two rows."""
+    single, graph = of_graph(validates=False), tf.Graph()
+    with graph.as_default():
+        tf.import_graph_def(single.meta_graph.graph_def, name="")
+    first, second = key_calls(graph.get_operations())
+    assert first.write in edit.ancestors([second.op])
+    assert len(growing_tables(single)) == 1
+
+
+def test_validation_that_inserts_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"validation or the served model calls «table» .* with training=True"):
+        growing_tables(of_graph(validates=True))
+
+
+def test_a_lookup_that_may_see_inserts_or_not_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"nothing decides whether it sees the keys that the step inserts"):
+        growing_tables(of_graph(validates=False, finds=True))
+    assert len(growing_tables(of_graph(validates=False, finds=True, waits=True))) == 1

@@ -46,7 +46,7 @@ def test_an_action_that_reads_a_checkpoint(action: str, line: str, said: str, fo
             "of the two.",
         ),
         ("ckpt.warm_start=gone", "ckpt.warm_start=gone (command line): expected a path that exists."),
-        ("ckpt.from=runs/first", "ckpt.from=runs/first (command line): unknown key; ckpt has enabled, dir, "),
+        ("ckpt.from=runs/first", "Did you mean ckpt.resume=runs/first?"),
     ],
 )
 def test_a_training(line: str, said: str, folder: Path) -> None:

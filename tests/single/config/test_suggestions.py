@@ -10,12 +10,14 @@ from parallax_runner.config.compose import Composer
 from parallax_runner.config.explain import known_keys
 from parallax_runner.config.location import conf_dir
 from parallax_runner.config.suggestions import (
+    KEY_REMEDIES,
     OTHER_KEYS,
     nearest,
     nearest_key,
     other_names,
     plain_word,
     remedy_for_choice,
+    remedy_for_key,
 )
 from parallax_runner.data.table.sources import FORMATS
 
@@ -46,6 +48,13 @@ def test_every_word_means_a_key() -> None:
     assert set(words.values()) <= names
     assert not set(words) & {plain_word(name) for name in names}
     assert all(plain_word(word) == word for word in words)
+
+
+def test_what_no_key_expresses_has_a_remedy_that_names_a_key() -> None:
+    assert "train.steps" in known_keys(Composer().job([]).config)
+    assert all("train.steps" in remedy for remedy in KEY_REMEDIES.values())
+    assert remedy_for_key("train.Num_Epochs") == KEY_REMEDIES["numepochs"]
+    assert remedy_for_key("train.stesp") is None
 
 
 def test_a_word_is_found_however_it_is_written() -> None:

@@ -16,6 +16,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "log_sample": ({},),
     "set_tags": ({},),
     "log_artifact": (Path("x"),),
+    "log_final_file": (Path("x"),),
     "log_dataset": (DatasetFacts("n", "d", "training", {}, 1, {}),),
     "log_checkpoint": (Path("x"),),
     "log_model": (Path("x"),),

@@ -143,3 +143,17 @@ def of_its_size(features: dict[str, tf.Tensor]) -> dict[str, Any]:
 def test_a_step_that_cannot_be_divided(build: Build, told: str) -> None:
     with pytest.raises(CaptureError, match=told):
         in_parts(build, 2)
+
+
+def growing(features: dict[str, tf.Tensor]) -> dict[str, Any]:
+    """A table whose vocabulary grows."""
+    from parallax_runner.layers import growing_lookup  # imports Keras
+
+    rows = growing_lookup(features["ids"], name="table", dim=1, capacity=1024, training=True)
+    loss = tf.reduce_mean(tf.square(tf.cast(rows[:, 0], tf.float64) - features["y"]))
+    return {"loss": loss, "train_op": tf.train.AdagradOptimizer(0.1).minimize(loss)}
+
+
+def test_a_vocabulary_that_grows_is_refused() -> None:
+    with pytest.raises(CaptureError, match=r"a vocabulary of this model grows .* so the batch cannot be divided"):
+        in_parts(growing, 2)

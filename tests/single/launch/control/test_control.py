@@ -21,7 +21,10 @@ from parallax_runner.launch.control.client import ControlClient, rank_from_envir
 from parallax_runner.launch.control.server import ControlServer
 from parallax_runner.launch.control.wire import Message
 
-ALIVE = b'{"kind": "alive", "doing": {"kind": "STEP", "step": 4}, "doing_secs": 1.0, "step": 3, "awaited": %s}\n'
+ALIVE = (
+    b'{"kind": "alive", "doing": {"kind": "STEP", "step": 4}, "doing_secs": 1.0, "step": 3, "awaited": %s, '
+    b'"peak_bytes": 7}\n'
+)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from parallax_runner.launch.job import Job, thread_environment
 from parallax_runner.launch.mpirun import command
 from parallax_runner.launch.mpirun.command import find_mpirun, worker_command
 from parallax_runner.launch.preloaded import LIBRARY
+from parallax_runner.process import changes, tensorflow_allocator
 
 
 def job(workers: int = 1) -> Job:
@@ -35,7 +36,8 @@ def test_the_whole_mpirun_command() -> None:
         *("--output", "tag", "--host", "localhost:4"),
         *("-x", "PARALLAX_CONTROL", "-x", "PARALLAX_CONTROL_SECRET"),
         *("-x", "OMP_NUM_THREADS", "-x", "TF_NUM_INTRAOP_THREADS", "-x", "TF_CPP_MIN_LOG_LEVEL"),
-        *("-x", "PYTHONUNBUFFERED", "-x", "LD_PRELOAD", "-x", "PARALLAX_BIND_TOWARDS", "-x", "NCCL_SOCKET_IFNAME"),
+        *("-x", "PYTHONUNBUFFERED", "-x", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR"),
+        *("-x", "LD_PRELOAD", "-x", "PARALLAX_BIND_TOWARDS", "-x", "NCCL_SOCKET_IFNAME"),
         *("--mca", "btl_tcp_if_include", "e0"),
         *(sys.executable, "-m", "parallax_runner.worker", "/runs/a b"),
     ]
@@ -44,6 +46,7 @@ def test_the_whole_mpirun_command() -> None:
         "TF_NUM_INTRAOP_THREADS": "2",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "PYTHONUNBUFFERED": "1",
+        "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "0",
         "LD_PRELOAD": str(LIBRARY),
         "PARALLAX_BIND_TOWARDS": "127.0.0.1",
         "NCCL_SOCKET_IFNAME": "lo",
@@ -119,6 +122,17 @@ def test_the_user_chooses_the_host(options: list[str]) -> None:
 
 def test_a_log_level_the_user_set_is_kept() -> None:
     assert thread_environment(1, {"TF_CPP_MIN_LOG_LEVEL": "0"})["TF_CPP_MIN_LOG_LEVEL"] == "0"
+
+
+def test_only_the_allocator_that_the_user_chose_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = tensorflow_allocator.VARIABLE
+    with changes.undone():
+        monkeypatch.delenv(name, raising=False)
+        tensorflow_allocator.use_system_allocator()
+        assert name in os.environ and thread_environment(1)[name] == "0"
+        monkeypatch.setenv(name, "1")
+        tensorflow_allocator.use_system_allocator()
+        assert os.environ[name] == thread_environment(1)[name] == "1"
 
 
 def test_mpirun_is_looked_up_beside_python_then_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,10 @@ class FakeRun:
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         self.store.reads += [file.read_text(errors="replace") for file in files]
 
+    def log_final_file(self, path: Path) -> None:
+        """Notes it."""
+        self.store.answer("event", ("final_file", path))
+
     def log_checkpoint(self, folder: Path) -> None:
         """Notes it."""
         self.store.answer("event", ("checkpoint", folder))
