@@ -34,6 +34,7 @@ class Action:
         validates: its steps are interrupted by validations.
         reads_rows: it needs the rows of the data. Otherwise, it only needs to know what they look like.
         names_part: its validations read `read.part`, after which their results are named.
+        counts_all: its validation fails if it cannot count each example. Otherwise, a message tells which are left out.
         goes_on_training: its steps follow those of the checkpoint from which it starts, on the same data.
         repeats_steps: it runs steps again and compares the results, which must then not depend on timing.
         searches_only: it ends when the partition search has chosen a number.
@@ -52,6 +53,7 @@ class Action:
     validates: ClassVar[bool] = True
     reads_rows: ClassVar[bool] = True
     names_part: ClassVar[bool] = False
+    counts_all: ClassVar[bool] = False
     goes_on_training: ClassVar[bool] = True
     repeats_steps: ClassVar[bool] = False
     searches_only: ClassVar[bool] = False

@@ -21,6 +21,7 @@ class Evaluate(UsesCheckpoint, RunsSteps):
     """Validates the weights of a checkpoint once, with any number of workers, and trains no step."""
 
     names_part: ClassVar[bool] = True
+    counts_all: ClassVar[bool] = True
     own_keys: ClassVar[tuple[str, ...]] = ("read",)
     purpose: ClassVar[str] = "evaluate"
 
@@ -34,8 +35,8 @@ class Evaluate(UsesCheckpoint, RunsSteps):
         from parallax_runner.driver import validation
 
         config, planned = prepared.config, prepared.planned
-        if not validation.is_possible(config, planned.single, planned.dataset):
-            reason = validation.why_not(config, planned.single, planned.dataset)
+        if not validation.is_possible(planned.single, planned.dataset):
+            reason = validation.why_not(planned.single, planned.dataset)
             raise ConfigError(f"nothing can be evaluated: {reason}").about(
                 Setting("action", config.action), Setting("read.part", config.read.part)
             )

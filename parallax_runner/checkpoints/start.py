@@ -16,6 +16,7 @@ from parallax_runner.checkpoints.checkpoint_files import (
     without_sidecar,
 )
 from parallax_runner.checkpoints.publish import tidy
+from parallax_runner.checkpoints.state_file import newest_named
 from parallax_runner.config.frozen import ckpt_dir_of
 from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.files.literal_path import is_pattern
@@ -45,7 +46,8 @@ def find_start(resume: str, folder: Path) -> Start:
 
 def find_whole(path: str, folder: Path, *, key: str = RESUME) -> Start:
     """Finds the same checkpoint as `find_start`, and changes nothing in `folder`, to which another run may write. `key`
-    is the setting that has the value `path`. At a path, a checkpoint of TensorFlow without a sidecar will do."""
+    is the setting that has the value `path`. At a path, a checkpoint of TensorFlow without a sidecar will do, and the
+    newest one of a folder in which TensorFlow has named it (`tf.train.CheckpointManager`)."""
     return _found(path, folder, newest_whole, key, needs_sidecar=False)
 
 
@@ -71,7 +73,9 @@ def _start_at(path: Path, resume: str, key: str, *, needs_sidecar: bool) -> Star
     if os.path.lexists(sidecar_path(path)) or files_of(path):
         return Start(_whole(path, resume, key, needs_sidecar=needs_sidecar))
     for candidate in (path, path / "ckpt", *_named_by(path)):
-        found = newest_whole(candidate)
+        # A folder of plain TensorFlow has no sidecars, and TensorFlow's own file tells which checkpoint is the newest.
+        named = None if needs_sidecar or list_checkpoints(candidate) else newest_named(candidate)
+        found = newest_whole(candidate) if named is None else Start(named)
         if found.prefix is not None:
             return found
     raise CheckpointError(

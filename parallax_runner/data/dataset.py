@@ -82,9 +82,8 @@ class Share(Protocol):
         ...
 
     def validation_batches(self, *, in_parts: bool, step: int = 0) -> Iterator[dict[str, np.ndarray]]:
-        """Yields every N-th validation batch of the data, whole, for N workers. With `in_parts`, yields batches of
-        exactly the size of a replica's training batch instead. `step` is the step after which the model is
-        validated."""
+        """Yields every N-th validation batch of the data, whole, for N workers. With `in_parts`, yields batches of at
+        most the size of a replica's training batch instead. `step` is the step after which the model is validated."""
         ...
 
 
@@ -186,12 +185,6 @@ def first_steps_of(dataset: Dataset, steps: int) -> Dataset:
 def validation_rows_of(dataset: Dataset) -> Sequence[range] | None:
     """Returns the examples of each validation batch, or None if the validation data has no batches of its own."""
     return cast(Sequence[range] | None, getattr(dataset, "validation_rows", None))
-
-
-def leaves_rest_out(dataset: Dataset) -> bool:
-    """Returns whether a model that accepts only batches of `batch_size` examples is validated without the examples
-    after the last whole batch. That is so if the validation data is read in order, or has batches of its own."""
-    return isinstance(dataset, Shared) or validation_rows_of(dataset) is not None
 
 
 def save_learned(dataset: Dataset, folder: Path) -> None:

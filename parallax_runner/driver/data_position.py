@@ -15,6 +15,8 @@ from parallax_runner.driver import report
 from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.process.stage_times import stage
 
+START = "start"  # the value of ckpt.position for a run that begins at the first example of its data
+
 
 @stage("identify the data")
 def identity_in(config: RunConfig, dataset: Dataset) -> Contents:
@@ -35,7 +37,7 @@ def settled_position(config: RunConfig, prefix: Path, identity: Contents) -> str
     changed = differences(sidecar.data, identity.training)
     if changed and position == "auto":
         raise _refusal(config, prefix, sidecar, changed)
-    if position != "start":
+    if position != START:
         return position
     is_same = bool(sidecar.data) and not changed
     if is_same and os.path.samefile(prefix.parent, config.ckpt.folder):
@@ -47,7 +49,7 @@ def settled_position(config: RunConfig, prefix: Path, identity: Contents) -> str
             ]
         )
         return "keep"
-    return "start"
+    return START
 
 
 def _refusal(config: RunConfig, prefix: Path, sidecar: Sidecar, changed: list[str]) -> CheckpointError:

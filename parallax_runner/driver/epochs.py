@@ -107,6 +107,10 @@ class Epochs(Segments):
             "learning_rates": dict(rates),
         }
 
+    def end_at(self, step: int) -> None:
+        """Ends the training at `step`, from which the run resumes, before another step."""
+        self._last_step = step
+
     def finish(self, step: int) -> None:
         """Ends the last epoch if it is complete, or if a callback stopped it. Call this method after the run. `step` is
         the total number of completed steps."""

@@ -25,8 +25,8 @@ def goal_of(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> G
     by_model = _named_by_model(single)
     if config.train.objective is None:
         return by_model
-    if not validation.is_possible(config, single, dataset):
-        why = validation.why_not(config, single, dataset)
+    if not validation.is_possible(single, dataset):
+        why = validation.why_not(single, dataset)
         raise ConfigError(f"this run cannot be validated: {why}").about(
             Setting.of("train.objective", config.train.objective)
         )

@@ -13,7 +13,7 @@ from parallax_runner.config import frozen
 from parallax_runner.config.actions import action_of
 from parallax_runner.config.objective import Objective
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.driver import report, validation
+from parallax_runner.driver import report
 from parallax_runner.driver.artifacts import RunArtifacts
 from parallax_runner.driver.datasets import dataset_facts
 from parallax_runner.driver.ended import RunEnded
@@ -56,9 +56,7 @@ def run_processes(prepared: PreparedRun, request: Request) -> Objective | None:
         _leave_after_error(prepared, request, opened.tracker)
         raise
     _tell_end(prepared, request, summary, result)
-    is_comparable = not validation.lacks_examples(prepared.config, prepared.planned.single, prepared.planned.dataset)
-    # Without a validation, the training loss is not comparable with the validation loss of other runs.
-    return summary.objective if action_of(prepared.config).trains and is_comparable else None
+    return summary.objective if action_of(prepared.config).trains else None
 
 
 def end_interrupted(request: Request, config: RunConfig, summary: RunSummary, command: str | None) -> NoReturn:

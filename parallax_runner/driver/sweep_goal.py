@@ -28,4 +28,4 @@ def goal_before_jobs(config: RunConfig) -> Goal:
         dataset = MODEL.load_dataset(apart)
         single = MODEL.build_graph(apart, dataset)
     goal = goal_of(config, single, dataset)
-    return goal if validation.is_possible(config, single, dataset) else TRAINING_LOSS
+    return goal if validation.is_possible(single, dataset) else TRAINING_LOSS

@@ -1,5 +1,4 @@
-"""Decides whether a run can validate its model. A model that accepts one batch size cannot always be validated on fewer
-examples."""
+"""Decides whether a run can validate its model."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from parallax_runner.config.schema import RunConfig
-from parallax_runner.data.dataset import Dataset, global_batch_of, leaves_rest_out, validates_at_least
+from parallax_runner.data.dataset import Dataset, global_batch_of, validates_at_least
 from parallax_runner.data.shares import is_uneven_run
 from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.plan.plan import Plan
@@ -16,22 +15,12 @@ if TYPE_CHECKING:
     from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 
 
-def is_possible(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Returns whether there are a validation loss and enough validation examples."""
-    needs_whole_batch = leaves_rest_out(dataset) and not single.validates_any_size
-    least = config.data["batch_size"] if needs_whole_batch else 1
-    return single.validation_loss is not None and validates_at_least(dataset, least)
+def is_possible(single: SingleDeviceGraph, dataset: Dataset) -> bool:
+    """Returns whether there are a validation loss and validation examples."""
+    return single.validation_loss is not None and validates_at_least(dataset, 1)
 
 
-def lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
-    """Returns whether the model has a validation loss but is not validated, because the validation examples are fewer
-    than a batch."""
-    if single.validation_loss is None or is_possible(config, single, dataset):
-        return False
-    return validates_at_least(dataset, 1)
-
-
-def _lacks_all_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
+def _lacks_examples(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> bool:
     """Returns whether the data settings ask for validation examples, but there are none."""
     is_wanted = any(config.data.get(key) for key in ("validation_examples", "validation_path"))
     return single.validation_loss is not None and is_wanted and not validates_at_least(dataset, 1)
@@ -49,14 +38,14 @@ def planned(config: RunConfig, plan: Plan, single: SingleDeviceGraph, dataset: D
 
         check_validation_loss(single)
     asked = config.train.validate_steps
-    if asked is not None and not is_possible(config, single, dataset):
+    if asked is not None and not is_possible(single, dataset):
         wanted = {"train.patience": config.train.patience, "train.validate_steps": asked}
-        raise ConfigError(f"this run cannot be validated: {why_not(config, single, dataset)}").about(
+        raise ConfigError(f"this run cannot be validated: {why_not(single, dataset)}").about(
             *[Setting.of(key, value) for key, value in wanted.items() if value is not None]
         )
-    if not lacks_examples(config, single, dataset) and not _lacks_all_examples(config, single, dataset):
+    if not _lacks_examples(config, single, dataset):
         return plan
-    note = f"this run is not validated: {_too_few(config, dataset)}"
+    note = f"this run is not validated: {_why_no_examples(dataset)}"
     return dataclasses.replace(plan, notes=(*plan.notes, note))
 
 
@@ -74,17 +63,11 @@ def _check_batch(config: RunConfig, plan: Plan, dataset: Dataset) -> None:
         ).about(Setting.of("data.batch_size", size))
 
 
-def why_not(config: RunConfig, single: SingleDeviceGraph, dataset: Dataset) -> str:
+def why_not(single: SingleDeviceGraph, dataset: Dataset) -> str:
     """Returns the reason why nothing can be validated."""
-    return "the model has no validation_loss" if single.validation_loss is None else _too_few(config, dataset)
+    return "the model has no validation_loss" if single.validation_loss is None else _why_no_examples(dataset)
 
 
-def _too_few(config: RunConfig, dataset: Dataset) -> str:
-    size = dataset.validation_size
+def _why_no_examples(dataset: Dataset) -> str:
     reason = str(getattr(dataset, "missing_validation", ""))
-    if reason:
-        return reason
-    if not size:
-        return "there are no validation examples"
-    there = "there is 1 validation example" if size == 1 else f"there are {size} validation examples"
-    return f"{there}, fewer than a batch (data.batch_size={config.data['batch_size']})"
+    return reason or "there are no validation examples"

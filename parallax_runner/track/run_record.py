@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from parallax_runner.config.objective import VALIDATION_LOSS, Goal
 from parallax_runner.files.plain import object_in
@@ -34,6 +34,15 @@ PERCENTILES = (50, 90, 99)
 WARM_UP_STEPS = 5
 VALIDATION = "validation"
 MAX_BINS = 32  # maximum number of bins in the staleness histogram; each bin is a metric
+
+
+class _Validated(NamedTuple):
+    """What one rank has reported of a validation."""
+
+    loss_sum: float
+    examples: int
+    sums: Sums
+    left_out: int
 
 
 @dataclass
@@ -82,7 +91,8 @@ class RunRecord:
     dropped: Counter[int] = field(default_factory=Counter)
     vocabularies: Vocabularies = field(default_factory=Vocabularies)
     _losses: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
-    _validations: dict[int, dict[int, tuple[float, int, Sums]]] = field(default_factory=lambda: defaultdict(dict))
+    _validations: dict[int, dict[int, _Validated]] = field(default_factory=lambda: defaultdict(dict))
+    _has_told_left_out: bool = False
     _recent_step_secs: list[float] = field(default_factory=list)
     _step_secs: array[float] = field(default_factory=lambda: array("d"))
     _first_ranks_steps: int = 0
@@ -153,28 +163,44 @@ class RunRecord:
         metrics: Sequence[Any] = (),
         metric_rests: Sequence[Any] = (),
         metric_last: Sequence[Any] = (),
+        left_out: int = 0,
     ) -> None:
         """Processes one rank's validation result after `step` steps: the sum of the losses of the rank's examples, the
-        number of these examples, and the metric sums (`Sums`), as nested lists."""
+        number of these examples, and the metric sums (`Sums`), as nested lists. `left_out` is the number of examples
+        that the model cannot evaluate alone (docs/design/0106)."""
         by_rank = self._validations[step]
-        by_rank[rank] = (loss_sum, examples, Sums.of(metrics, metric_rests, metric_last))
+        by_rank[rank] = _Validated(loss_sum, examples, Sums.of(metrics, metric_rests, metric_last), left_out)
         if len(by_rank) < self.workers:
             return
         del self._validations[step]
-        losses = [(loss, number) for loss, number, _ in by_rank.values()]
+        losses = [(one.loss_sum, one.examples) for one in by_rank.values()]
         result = validation_of(losses, self.validation_metric, self.part)
+        all_left_out = sum(one.left_out for one in by_rank.values())
+        self._tell_left_out(all_left_out)
         if not result:
             return
         if not self.knows_validation_loss:
             result = {}
-        self.last_validation_metrics = self._metrics_of(step, Sums.total(each for *_, each in by_rank.values()))
+        self.last_validation_metrics = self._metrics_of(step, Sums.total(one.sums for one in by_rank.values()))
         result |= named(self.part, self.last_validation_metrics)
+        if all_left_out:
+            result[f"{self.part}/left_out"] = float(all_left_out)
         self.validation = result
         self.tracker.log_metrics(step, result)
         self.display.say(format_validation(step, result))
         value = self.goal.in_validation(result)
         if self.on_validated is not None and value is not None:
             self.on_validated(step, value)
+
+    def _tell_left_out(self, examples: int) -> None:
+        """Explains once why validations leave examples out."""
+        if not examples or self._has_told_left_out:
+            return
+        self._has_told_left_out = True
+        self.display.say(
+            f"{examples} examples are left out of each validation: the model accepts batches of one size only, and the "
+            "value of a batch is no mean or sum over its examples. Set data.batch_size to a divisor of their number"
+        )
 
     def _metrics_of(self, step: int, sums: Sums) -> dict[str, float]:
         """Returns the metrics of a validation from the sums over all ranks and from the rows that the ranks wrote."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parallax_runner.data.common_features import validation_features_of
 from parallax_runner.data.dataset import (
     Dataset,
     ReadByRow,
@@ -16,11 +17,10 @@ from parallax_runner.data.dataset import (
     examples_in,
     global_batch_of,
     is_uneven,
-    leaves_rest_out,
-    validates_at_least,
     validation_rows_of,
 )
 from parallax_runner.data.shares import SHARE, rows_of, share_of
+from parallax_runner.train.fillings import Filler
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,6 @@ class Feed:
         """This worker's share of the dataset, if the dataset is read sequentially."""
         return self.dataset.share(self.rank, self.size, self.replicas) if isinstance(self.dataset, Shared) else None
 
-    def validates(self, *, in_parts: bool) -> bool:
-        """Returns whether any worker has a batch of validation examples. `in_parts` is that of `validation_batches`."""
-        needs_whole_batch = in_parts and leaves_rest_out(self.dataset)
-        return validates_at_least(self.dataset, self.batch_size if needs_whole_batch else 1)
-
     def train_batches(self, position: int) -> list[dict[str, np.ndarray]]:
         """Returns a batch for each replica of this worker.
 
@@ -89,6 +84,10 @@ class Feed:
         sequentially."""
         return self.dataset.train_batch(0, self.batch_size)
 
+    def filler(self, size: int | None) -> Filler:
+        """Returns what fills validation batches for a model that accepts only `size` examples. None means any size."""
+        return Filler(size, validation_features_of(self.dataset), lambda: self.any_batch)
+
     def examples_in(self, batch: dict[str, np.ndarray]) -> int:
         """Returns the number of examples in a batch."""
         return examples_in(batch, self.dataset.features)
@@ -97,9 +96,8 @@ class Feed:
         """Yields every N-th validation batch after step `step`, starting with batch `rank`, for N workers.
 
         The batches are those of the data, whole, because only then is a value of a batch what plain Keras computes
-        (docs/design/0091). Data without batches of its own has batches of `batch_size` examples, of which the last one
-        may be smaller. With `in_parts`, batches have `batch_size` examples, for a model that accepts no other size: the
-        last one may be smaller if the data has no batches of its own. Otherwise, it is left out.
+        (docs/design/0091). With `in_parts`, and for data without batches of its own, batches have `batch_size`
+        examples. The last one may be smaller, also for a model that accepts no other size (docs/design/0106).
         """
         if self._share is not None:
             yield from self._share.validation_batches(in_parts=in_parts, step=step)
@@ -113,8 +111,6 @@ class Feed:
         if rows is not None:
             return rows
         examples, size = self.dataset.validation_size, self.batch_size
-        if in_parts and leaves_rest_out(self.dataset):
-            examples -= examples % size
         return [range(start, min(start + size, examples)) for start in range(0, examples, size)]
 
     def validation_number(self, own: int) -> int:

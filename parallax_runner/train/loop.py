@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.data.dataset import validates_at_least
 from parallax_runner.launch.control.activity import Activity, Kind
 from parallax_runner.train.feed import Feed
 from parallax_runner.train.group_rows import RowWriter, folder_of_step
@@ -20,12 +21,12 @@ from parallax_runner.train.segment import Segment
 from parallax_runner.train.step_runner import LossRule, StepRunner
 from parallax_runner.train.validation_rounds import (
     Evaluated,
-    Filling,
     Round,
     Total,
+    Way,
+    refusal,
     rounds_of,
     rows_of_examples,
-    tell_left_out,
 )
 
 FINITE_LOSSES = LossRule(
@@ -38,7 +39,8 @@ FINITE_LOSSES = LossRule(
 class Loop:
     """Trains one rank.
 
-    If `validate_steps` is None, validation runs only at the end. If `validates` is false, validation never runs.
+    If `validate_steps` is None, validation runs only at the end. If `validates` is false, validation never runs. If
+    `counts_all` is true, a validation that cannot count each example raises DataError.
     `next_segment` is set if the plan may change during training. It is called with the session, the step, and the
     durations in seconds of all steps since the last change. It may return a segment with another graph. If
     `saves_segments` is true, each segment ends with a checkpoint. The rows of metrics of groups are written to files in
@@ -48,6 +50,7 @@ class Loop:
     runner: StepRunner
     feed: Feed
     validates: bool = True
+    counts_all: bool = False
     validate_steps: int | None = None
     next_segment: Callable[[tf.Session, int, list[float]], Segment | None] | None = None
     saves_segments: bool = False
@@ -120,13 +123,12 @@ class Loop:
         """Runs the validation. Reports the number of this rank's examples, and the sums of the validation loss and
         metrics over these examples, to the driver."""
         step, control, graph = self.runner.step, self.runner.control, self.runner.distributed
-        in_parts = not graph.validates_any_size
-        if not self._can_validate(in_parts=in_parts):
+        if not self._can_validate():
             return
         control.doing = Activity(Kind.VALIDATION, step)
-        total, size = Total(), self.feed.batch_size if in_parts else None
-        batches = self.feed.validation_batches(in_parts=in_parts, step=step)
-        waiting = rounds_of(batches, size, self.feed.examples_in, lambda: self.feed.any_batch)
+        in_parts = not graph.validates_any_size
+        total, filler = Total(), self.feed.filler(self.feed.batch_size if in_parts else None)
+        waiting = rounds_of(self.feed.validation_batches(in_parts=in_parts, step=step), filler)
         following = next(waiting, None)
         with RowWriter(folder_of_step(self.run_dir, step), self.feed.rank, tuple(graph.validation_rows)) as writer:
             # After a stop request, the user does not want to wait for the remaining batches.
@@ -141,18 +143,18 @@ class Loop:
             found, left_out = total.result()
             for rows in found.rows:
                 writer.write(rows)
-        if left_out:
-            tell_left_out(left_out, self.feed.batch_size)
+        if left_out and self.counts_all:
+            raise refusal(left_out, self.feed.batch_size)
         saver = self.runner.saver
         if saver and saver.last_step == step:
             saver.validated(step)
-        fields = found.sums.fields()
-        control.report("validation", step=step, loss_sum=found.loss_sum, examples=int(found.examples), **fields)
+        counts = {"examples": int(found.examples), **({"left_out": left_out} if left_out else {})}
+        control.report("validation", step=step, loss_sum=found.loss_sum, **counts, **found.sums.fields())
 
     @staticmethod
     def _written(found: Evaluated, one: Round, writer: RowWriter) -> Evaluated:
         """Writes the rows of a whole batch. The others wait until it is known whether they count."""
-        if one.filling is not Filling.NONE:
+        if one.way is not Way.OWN:
             return found
         for rows in found.rows:
             writer.write(rows)
@@ -170,10 +172,10 @@ class Loop:
         loss_sum = float(loss) * size
         return Evaluated(loss_sum, size, Sums.of(metrics, last=last), (kept,), abs(loss_sum))
 
-    def _can_validate(self, *, in_parts: bool) -> bool:
+    def _can_validate(self) -> bool:
         if not self.validates or self.runner.distributed.validation_loss is None:
             return False
-        return self.feed.validates(in_parts=in_parts)
+        return validates_at_least(self.feed.dataset, 1)
 
     def all_go_on(self, vote: bool) -> bool:
         """Returns whether this rank continues. If validation needs all ranks, all ranks continue if any rank votes to

@@ -80,6 +80,13 @@ class Sums:
         last = replace(self.last, weight=factor * self.last.weight, values=tuple(factor * v for v in self.last.values))
         return Sums([factor * one for one in self.values], [factor * one for one in self.rests], last)
 
+    def divided_by(self, divisor: float) -> Sums:
+        """Returns one of `divisor` equal parts. Integers that `divisor` divides stay integers."""
+        last = replace(
+            self.last, weight=self.last.weight / divisor, values=tuple(v / divisor for v in self.last.values)
+        )
+        return Sums([one / divisor for one in self.values], [one / divisor for one in self.rests], last)
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing has been added."""

@@ -108,6 +108,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
             runner,
             feed,
             validates=action.validates,
+            counts_all=action.counts_all,
             validate_steps=config.train.validate_steps,
             next_segment=segments_of(config, client, single, plan, rank, learning_rates),
             saves_segments=frozen.is_fit(config) and config.model["saves_epochs"],

@@ -123,6 +123,18 @@ def test_a_metric_decides(folder: Path) -> None:
     assert f", auc {best['value']:.4g};" in ended.stderr
 
 
+def test_a_run_that_goes_on_counts_the_validations_before(folder: Path) -> None:
+    """The first run ends after its second validation, the second one after the fourth, and the third one at once."""
+    chosen = ("train.objective=auc", "train.validate_steps=2", "train.patience=3")
+    lines = ("model=step", "+model.rate=0.0", "comm=hybrid", *chosen)
+    assert run(folder, *lines, "train.steps=4", name="patient").expect_success().summary["steps"] == 4
+    second = run(folder, *lines, "train.steps=20", name="patient").expect_success()
+    assert (second.summary["first_step"], second.summary["steps"]) == (4, 8)
+    third = run(folder, *lines, "train.steps=20", name="patient").expect_success()
+    assert (third.summary["first_step"], third.summary["steps"]) == (8, 8)
+    assert third.stderr.count("training has ended at step 8: 3 validations (train.patience) found nothing better") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

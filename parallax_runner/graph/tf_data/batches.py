@@ -208,18 +208,26 @@ class Batches:
         return copy.filter(lambda *batch: self.count_rows(_one(batch)) >= size).concatenate(copy)
 
     def in_parts(self, size: int, rank: int, ranks: int) -> Any:
-        """Returns batches of exactly `size` examples from a fresh copy: every `ranks`-th one, starting with batch
-        `rank`. Omits a smaller last batch.
+        """Returns batches of `size` examples from a fresh copy: every `ranks`-th one, starting with batch `rank`. The
+        last one can be smaller.
 
-        If batches differ in shape, returns the rank's examples of each batch instead, because examples of different
-        batches cannot be joined.
+        If batches differ in shape, divides each of them, because examples of different batches cannot be joined. Each
+        of them can then end with a smaller batch.
         """
-        if not self.has_varying_shapes:
-            copy = self.copies.make()
-            elements = copy if self.by_example else copy.unbatch()
-            return elements.batch(size, drop_remainder=True).shard(ranks, rank)
-        parts = self.whole().map(lambda *batch: every(_one(batch), rank, ranks))
-        return parts.filter(lambda *part: self.count_rows(_one(part)) == size)
+        if self.has_varying_shapes:
+            return self.whole().flat_map(lambda *batch: self._divided(_one(batch), size)).shard(ranks, rank)
+        is_by_example = self.by_example and not self.drops_rest
+        elements = self.copies.make() if is_by_example else self.whole().unbatch()
+        return elements.batch(size).shard(ranks, rank)
+
+    def _divided(self, batch: Any, size: int) -> Any:
+        """Returns a batch as a dataset of batches of at most `size` examples."""
+        starts = tf.data.Dataset.range(0, self.count_rows(batch), size)
+
+        def part(start: Any) -> Any:
+            return tf.nest.map_structure(lambda each: rows(each, start, start + size), batch)
+
+        return starts.map(part)
 
     def count_rows(self, element: Any) -> Any:
         """Returns the number of examples in a batch as an int64 scalar."""

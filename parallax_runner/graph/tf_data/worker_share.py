@@ -58,8 +58,8 @@ class WorkerShare:
             return self._evenly(self._next(within))
 
     def validation_batches(self, *, in_parts: bool, step: int = 0) -> Iterator[Arrays]:
-        """Yields every N-th validation batch, whole, for N workers. With `in_parts`, yields batches of exactly the size
-        of a replica's training batch."""
+        """Yields every N-th validation batch, whole, for N workers. With `in_parts`, yields batches of the size of a
+        replica's training batch, or smaller."""
         validation = self._data.validation
         assert validation is not None
         with eagerly():

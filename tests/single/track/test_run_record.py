@@ -281,6 +281,20 @@ def test_validation_without_batches_is_none() -> None:
     assert account.record.validation == {}
 
 
+def test_examples_that_are_left_out_are_told_once_and_counted() -> None:
+    account = Account()
+    for step in (10, 20):
+        account.record.on_validation(0, step, 2.0, 2, left_out=3)
+        account.record.on_validation(1, step, 2.0, 2, left_out=1)
+    said = [line for line in account.display.lines if line.startswith("4 examples are left out of each validation: ")]
+    assert len(said) == 1
+    assert account.tracker.metrics[-1] == (20, {"validation/loss": 1.0, "validation/left_out": 4.0})
+    alone = Account(workers=1)
+    alone.record.on_validation(0, 10, 0.0, 0, left_out=3)
+    assert [line.partition(":")[0] for line in alone.display.lines] == ["3 examples are left out of each validation"]
+    assert alone.tracker.metrics == []
+
+
 def mean_of(sums: Sequence[Any], last: Sequence[float] = ()) -> dict[str, float]:
     """A loss and a metric of a total and a count."""
     mean = float(sums[0] / sums[1])

@@ -12,7 +12,10 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.best import best_checkpoint, note_validated
 from parallax_runner.checkpoints.checkpoint_files import list_checkpoints
+from parallax_runner.errors import DataError
 from parallax_runner.graph.single_device_graph import MetricSums, SingleDeviceGraph
+from parallax_runner.graph.tf_data.tf_dataset import TfDataset
+from parallax_runner.train.feed import Feed
 from tests.single.small_models import BATCH, captured, dense_model
 from tests.single.train.one_rank import Rank, dataset
 
@@ -44,15 +47,39 @@ def compared(features: Any) -> Any:
     return found - tf.reduce_max(found)
 
 
-def test_examples_whose_value_is_unknown_are_left_out_and_told(capsys: pytest.CaptureFixture[str]) -> None:
-    rank = Rank(single=captured(compared), data=dataset(validation=2 * BATCH + 2))
+@pytest.mark.parametrize("rest", [0, 2])
+def test_examples_whose_value_is_unknown_are_left_out_and_told(rest: int) -> None:
+    rank = Rank(single=captured(compared), data=dataset(validation=2 * BATCH + rest))
     rank.run(0)
     (said,) = rank.said("validation")
-    assert said["examples"] == 2 * BATCH
-    told = f"parallax_runner: the last 2 validation examples are left out: the model accepts only batches of {BATCH}, "
-    assert told in capsys.readouterr().err
-    Rank(single=captured(compared), data=dataset(validation=2 * BATCH)).run(0)
-    assert not capsys.readouterr().err
+    assert (said["examples"], said.get("left_out", 0)) == (2 * BATCH, rest)
+
+
+def test_an_evaluation_of_such_examples_is_refused() -> None:
+    rank = Rank(single=captured(compared), data=dataset(validation=2 * BATCH + 2))
+    rank.loop.counts_all = True
+    with pytest.raises(DataError, match=rf"the last 2 examples cannot be evaluated: .* only batches of {BATCH}, "):
+        rank.run(0)
+    assert not rank.said("validation")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_ranks_sum_each_example_of_a_tf_data_dataset_once(ranks: int) -> None:
+    """Each worker has BATCH examples of a step. The validation batches of the data have another size."""
+    given = dataset(validation=3 * BATCH + 3)
+    held_back = given.validation_batch(0, given.validation_size)
+    train = tf.data.Dataset.from_tensor_slices(given.train_batch(0, 50)).batch(BATCH * ranks, drop_remainder=True)
+    validation = tf.data.Dataset.from_tensor_slices(held_back).batch(BATCH - 1)
+    data, reports, single = TfDataset.of(train, validation), [], captured(optimizer="adam")
+    for number in range(ranks):
+        rank = Rank(single=single, feed=Feed(data, BATCH, number, ranks))
+        weights = rank.checkpoints.snapshot(rank.session)
+        rank.run(0)
+        reports += rank.said("validation")
+    predicted = np.sum(weights["table"][held_back["ids"]] * weights["weights"], axis=1)
+    assert sum(one["examples"] for one in reports) == given.validation_size
+    loss_sum = sum(one["loss_sum"] for one in reports)
+    assert loss_sum == pytest.approx(np.square(predicted - held_back["y"]).sum(), rel=1e-9)
 
 
 def test_validation_every_few_steps_and_at_the_end() -> None:

@@ -249,7 +249,7 @@ def test_beside_a_graph_and_in_another_thread() -> None:
     thread = threading.Thread(target=lambda: found.append(feed.train_batches(BATCH)[0]["id"]))
     thread.start()
     thread.join()
-    assert len(found) == 7 and found[-1].tolist() == [4, 5, 6, 7]
+    assert len(found) == 8 and found[-1].tolist() == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(("make", "examples"), [(filtered, 21), (mapped_after_batching, 22)])
@@ -267,18 +267,24 @@ def test_a_validation_omits_what_its_batches_drop(examples: int) -> None:
     data = TfDataset.of(in_order(), held_back)
     used = examples // 4 * 4
     assert (data.validation_size, data.validates_at_least(1)) == (used, used > 0)
-    read = [batch["id"].tolist() for batch in Feed(data, 4, 0, 1).validation_batches(in_parts=False)]
-    assert read == [x["id"].numpy().tolist() for x, _ in held_back]
+    for in_parts in (False, True):
+        read = [batch["id"].tolist() for batch in Feed(data, 4, 0, 1).validation_batches(in_parts=in_parts)]
+        assert read == [x["id"].numpy().tolist() for x, _ in held_back]
 
 
-@pytest.mark.parametrize("make", [in_order, mapped_in_batches])
-def test_ranks_validate_on_each_whole_batch_once(make: Callable[[], Any]) -> None:
-    read, whole = [], 0
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("make", [in_order, mapped_in_batches, filtered])
+def test_ranks_validate_on_each_example_once_in_batches_of_one_size(make: Callable[[], Any], size: int) -> None:
+    """Only the last batch is smaller."""
+    read = []
     for rank in range(2):  # each in a process of its own: it sees the first order of a shuffle
-        data = TfDataset.of(in_order(), make())
-        whole = data.validation_size // 2 * 2
-        read += [batch["id"] for batch in Feed(data, BATCH // 2, rank, 2).validation_batches(in_parts=True)]
-    assert {len(ids) for ids in read} == {2} and len(np.concatenate(read)) == len(set(np.concatenate(read))) == whole
+        data = TfDataset.of(in_order().unbatch().batch(2 * size), make())
+        examples = data.validation_size
+        read += [batch["id"] for batch in Feed(data, size, rank, 2).validation_batches(in_parts=True)]
+    sizes = sorted(len(ids) for ids in read)
+    whole, rest = divmod(examples, size)
+    assert sizes == [rest] * (rest > 0) + [size] * whole
+    assert sorted(np.concatenate(read)) == sorted(np.concatenate([x["id"].numpy() for x, _ in make()]))
 
 
 def test_ranks_agree_on_the_examples_that_a_validation_draws() -> None:
