@@ -24,7 +24,8 @@ mount --bind {hosts} /etc/hosts
 {mounts}
 exec "$@"
 """
-REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
+# What a kubelet reads: an escaped `$`, and a reference to a variable.
+REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 
 @dataclass(frozen=True)
