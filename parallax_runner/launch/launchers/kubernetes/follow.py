@@ -74,27 +74,28 @@ class _Followed:
             log = self._logs.setdefault(pod["metadata"]["uid"], _Log(self.api, pod["metadata"]["name"]))
             log.show(pod)
         if end is not None:
-            return self._told_end(end, drivers)
-        self._tell_problems(pods)
+            return self._told_end(end, drivers, pods)
+        self._tell_problems(pods, f"; kubectl delete {self.kind.lower()} {self.name} ends the job")
         return None
 
     def _is_driver(self, pod: Mapping[str, Any]) -> bool:
         label, value = self.driver_label
         return bool(pod["metadata"]["labels"].get(label) == value)
 
-    def _told_end(self, end: End, drivers: Sequence[Mapping[str, Any]]) -> int:
+    def _told_end(self, end: End, drivers: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]) -> int:
         if end.is_good:
             _tell(f"{self.kind} {self.name}: finished")
             return 0
+        self._tell_problems(pods, "")
         _tell(f"{self.kind} {self.name}: failed: {end.reason}")
         statuses = [status for status in map(exit_status_of, drivers) if status]
         return statuses[-1] if statuses else 1
 
-    def _tell_problems(self, pods: Sequence[Mapping[str, Any]]) -> None:
+    def _tell_problems(self, pods: Sequence[Mapping[str, Any]], remedy: str) -> None:
         for problem in filter(None, map(problem_of, pods)):
             if problem not in self._told:
                 self._told.add(problem)
-                _tell(f"{problem}; kubectl delete {self.kind.lower()} {self.name} ends the job")
+                _tell(f"{problem}{remedy}")
 
 
 def _created(pod: Mapping[str, Any]) -> str:

@@ -139,6 +139,16 @@ def test_a_failed_job_has_the_status_of_its_last_driver(server: ApiServer, shown
     assert shown.text.index("in mine-0-zzzzz") < shown.text.index("in mine-0-aaaaa")
 
 
+def test_a_pod_that_has_failed_the_job_by_its_memory_is_told(server: ApiServer, shown: Shown) -> None:
+    cluster = Cluster(server, Form.JOB)
+    cluster.container("mine-1-abcde", "terminated", exitCode=137, reason="OOMKilled")
+    cluster.end("Failed", reason="BackoffLimitExceeded")
+    assert cluster.follow() == 1
+    sentence = "the pod mine-1-abcde has used more memory than its limit (OOMKilled): set a larger cluster.memory\n"
+    shown.wait_for("Job mine: failed")
+    assert sentence in shown.text
+
+
 def test_a_job_without_a_driver_fails(server: ApiServer, shown: Shown) -> None:
     cluster = Cluster(server, Form.JOB)
     cluster.end("Failed", reason="BackoffLimitExceeded")
