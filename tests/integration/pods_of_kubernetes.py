@@ -77,8 +77,9 @@ def submitted(folder: Path, *overrides: str, has_jobsets: bool = False) -> Itera
     env = {**os.environ, "KUBECONFIG": str(server.write_kubeconfig(folder / "kubeconfig"))}
     lines = folder / "shown"
     with server, Cluster(server, kubelet, seed) as cluster, open(lines, "w") as output:
+        # If this program is killed, the command ends, too: it would try for minutes to reach the API server.
         command = subprocess.Popen(
-            [sys.executable, "-m", "parallax_runner", *given],
+            ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "parallax_runner", *given],
             env=env,
             cwd=folder / "cwd",
             stdout=output,

@@ -14,7 +14,7 @@ from typing import Any
 from parallax_runner.launch.launchers.kubernetes.objects import amount_of
 from tests.kubernetes_cluster.api_server import ApiServer
 from tests.kubernetes_cluster.container import Container, Place, expanded
-from tests.kubernetes_cluster.memory_limit import MemoryLimit, can_limit
+from tests.kubernetes_cluster.memory_limit import MemoryLimit, can_limit, remove_left
 
 ROOT = Path(__file__).parents[2]
 # What the image of deploy/Dockerfile sets.
@@ -35,6 +35,7 @@ class Kubelet:
         self._folder = folder
         self._hosts = folder / "hosts"
         self._hosts.write_text("127.0.0.1 localhost\n")
+        remove_left()
         self._lock = threading.Lock()
         self._number = 0
         self._containers: dict[str, Container] = {}
@@ -58,7 +59,7 @@ class Kubelet:
             env = self._environment(pod, place)
         (spec,) = pod["spec"]["containers"]
         limit_bytes = int(amount_of(spec["resources"]["limits"]["memory"]))
-        limit = MemoryLimit(f"pod-{os.getpid()}-{place.number}", limit_bytes) if can_limit() else None
+        limit = MemoryLimit(place.number, limit_bytes) if can_limit() else None
         container = Container(
             place,
             [*spec["command"], *spec["args"]],

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup/memory")
 KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+PREFIX = "parallax-pod-"
 END_SECS = 10.0
 
 
@@ -17,11 +19,20 @@ def can_limit() -> bool:
     return os.access(GROUPS / "cgroup.procs", os.W_OK)
 
 
-class MemoryLimit:
-    """A control group whose processes together use at most `most_bytes`."""
+def remove_left() -> None:
+    """Removes the groups of programs that have been killed."""
+    for folder in GROUPS.glob(f"{PREFIX}*"):
+        pid, _, _ = folder.name.removeprefix(PREFIX).partition("-")
+        if not Path("/proc", pid).exists():
+            with suppress(OSError):  # its processes are still ending
+                folder.rmdir()
 
-    def __init__(self, name: str, most_bytes: int) -> None:
-        self._folder = GROUPS / name
+
+class MemoryLimit:
+    """A control group of this process whose processes together use at most `most_bytes`."""
+
+    def __init__(self, number: int, most_bytes: int) -> None:
+        self._folder = GROUPS / f"{PREFIX}{os.getpid()}-{number}"
         self._folder.mkdir()
         (self._folder / "memory.limit_in_bytes").write_text(str(most_bytes))
 
