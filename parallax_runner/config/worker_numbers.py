@@ -38,8 +38,11 @@ class ClusterSize:
 
 
 def is_elastic(config: RunConfig) -> bool:
-    """Returns whether the number of workers may change while the run trains."""
-    if not declared_by(config.cluster.launcher).changes_size or not action_of(config).trains:
+    """Returns whether the number of workers may change while the run trains, or would if its plan were not only
+    shown."""
+    action = action_of(config)
+    is_training = action.trains or action.explains_plan
+    if not is_training or not declared_by(config.cluster.launcher).changes_size:
         return False
     return config.cluster.min_workers is not None or config.cluster.max_workers is not None
 

@@ -24,6 +24,7 @@ from tests.kubernetes_cluster.kubelet import Kubelet
 QUICK = ("experiment=quick", "ckpt=default", "tracking=off", "train.log_every=1")
 STARTED_SECS = 300.0
 END_SECS = 600.0
+TOO_LITTLE = "300Mi"
 
 
 @dataclass
@@ -76,8 +77,9 @@ def submitted(folder: Path, *overrides: str, has_jobsets: bool = False) -> Itera
     env = {**os.environ, "KUBECONFIG": str(server.write_kubeconfig(folder / "kubeconfig"))}
     lines = folder / "shown"
     with server, Cluster(server, kubelet, seed) as cluster, open(lines, "w") as output:
+        # If this program is killed, the command ends, too: it would try for minutes to reach the API server.
         command = subprocess.Popen(
-            [sys.executable, "-m", "parallax_runner", *given],
+            ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "parallax_runner", *given],
             env=env,
             cwd=folder / "cwd",
             stdout=output,
@@ -105,6 +107,7 @@ def ended(pods: Pods, folder: Path) -> dict[str, Any]:
             for pod in pods.server.of("pods")
         },
         "logs": {name: [line.partition(" ")[2] for line in log.lines] for name, log in pods.server.logs.items()},
+        "memory_bytes": pods.kubelet.memory_bytes,
         "local": sorted(path.name for path in (folder / "submitted").iterdir()),
     }
 
@@ -148,6 +151,12 @@ def failed(folder: Path) -> dict[str, Any]:
         return ended(pods, folder)
 
 
+def short_of_memory(folder: Path) -> dict[str, Any]:
+    """A JobSet whose workers and servers need more memory than they may use."""
+    with submitted(folder, "comm=sharded", "train.steps=4", f"cluster.memory={TOO_LITTLE}", has_jobsets=True) as pods:
+        return ended(pods, folder)
+
+
 def elastic(folder: Path) -> dict[str, Any]:
     """An Indexed Job that goes on with one worker while no node has room for another, and then takes one in."""
     more = ("comm=sharded", "train.steps=5000", "ckpt.save_steps=100", "train.max_restarts=1", "train.log_every=20")
@@ -161,7 +170,8 @@ def elastic(folder: Path) -> dict[str, Any]:
 
 
 CASES: dict[str, Callable[[Path], dict[str, Any]]] = {
-    function.__name__: function for function in (hybrid, sharded, lost_driver, left_worker, failed, elastic)
+    function.__name__: function
+    for function in (hybrid, sharded, lost_driver, left_worker, failed, short_of_memory, elastic)
 }
 
 

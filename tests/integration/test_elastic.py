@@ -202,6 +202,17 @@ def test_a_rate_that_follows_the_number_of_workers_is_that_of_plain_tensorflow(
     expect_values(variables(run), expected)
 
 
+def test_a_rate_that_a_keras_model_has_is_not_scaled(tmp_path: Path) -> None:
+    own = (*arguments(tmp_path, "keras", STEP_EXAMPLES // 2), "comm=sharded", "cluster.workers=2", "action=plan")
+    cluster = ("cluster=manual", f"cluster.rendezvous=file://{tmp_path / 'meet'}", "cluster.min_workers=1")
+    scaled = ("train.max_restarts=3", "train.on_resize=per_worker", "train.scale_lr=linear")
+    run = launch(*own, *cluster, *scaled, cwd=tmp_path, python_path=ROOT)
+    assert run.exit_status == 2
+    assert (
+        "train.scale_lr=linear (command line): the optimizer of a Keras model has its own learning rate" in run.stderr
+    )
+
+
 def test_a_script_goes_on_with_the_workers_that_are_there(tmp_path: Path, at_folder: StandBy) -> None:
     """Each worker feeds its own rows, so a step has fewer of them."""
     overrides = ["comm=hybrid", "cluster.workers=2", "cluster.servers=1", f"ckpt.save_steps={SAVE_STEPS}"]

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.hosts import network
 from tests.integration.test_hosts import run_module
+from tests.kubernetes_cluster.memory_limit import can_limit
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="pods need root, for their mounts"),
@@ -52,6 +53,10 @@ def test_an_indexed_job_trains_and_is_followed_to_its_end(tmp_path: Path) -> Non
     expect_finished(run, 4)
     assert steps_in(run["shown"]) == [1, 2, 3, 4] and run["shown"].endswith("parallax_runner: Job mine: finished\n")
     assert statuses(run, "mine-0") == [0] and len(run["statuses"]) == 4
+    if can_limit():
+        assert set(run["memory_bytes"]) == set(run["statuses"])
+    for peak_bytes, limit_bytes in run["memory_bytes"].values():
+        assert limit_bytes / 10 < peak_bytes < limit_bytes, "what the plan predicts suffices"
 
 
 def test_a_worker_of_a_jobset_that_is_killed_is_replaced(tmp_path: Path) -> None:
@@ -84,6 +89,13 @@ def test_a_run_that_fails_fails_its_job(tmp_path: Path) -> None:
     assert run["exit_status"] == 1 and run["summary"]["status"] == "failed"
     assert statuses(run, "mine-0") == [1], "the driver's pod is not replaced"
     assert "parallax_runner: Job mine: failed: PodFailurePolicy: Container run for pod mine-0-" in run["shown"]
+
+
+@pytest.mark.skipif(not can_limit(), reason="the memory of pods cannot be limited here")
+def test_pods_with_too_little_memory_are_named(tmp_path: Path) -> None:
+    run = outcome("short_of_memory", tmp_path)
+    assert run["exit_status"] == 1 and run["summary"]["status"] == "failed"
+    assert "has used more memory than its limit (OOMKilled): set a larger cluster.memory" in run["shown"]
 
 
 def test_the_run_goes_on_with_the_pods_that_are_there(tmp_path: Path) -> None:

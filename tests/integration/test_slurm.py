@@ -299,7 +299,9 @@ def test_an_elastic_job_starts_on_one_node_is_requeued_on_two_and_loses_one(slur
     own = (*arguments(tmp_path, "v1", STEP_EXAMPLES // 2), "comm=sharded")
     elastic = ("cluster.min_workers=1", "cluster.wait_secs=1", "train.max_restarts=3", "train.hang_timeout_secs=30")
     slurm.command("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=test")
-    run = launch(*own, *TWO_NODES, *elastic, cwd=tmp_path / "job", python_path=ROOT, is_forked=False).expect_success()
+    run = launch(
+        *own, *TWO_NODES, *elastic, "comm.measure_rows=true", cwd=tmp_path / "job", python_path=ROOT, is_forked=False
+    ).expect_success()
     found = re.search(r"submitted as job (\d+);", run.stderr)
     assert found
     job = found[1]
@@ -325,6 +327,31 @@ def test_an_elastic_job_starts_on_one_node_is_requeued_on_two_and_loses_one(slur
     assert [size["workers"] for size in run.summary["sizes"]] == [2, 1]
     assert run.summary["first_step"] == begun
     assert run.sidecar(STEPS)["examples"] == STEPS * STEP_EXAMPLES
+    whole = launch(*own, "cluster.workers=2", cwd=tmp_path / "whole", python_path=ROOT).expect_success()
+    expect_equal_to(whole, run)
+    slurm.wait_until_idle()
+
+
+def test_an_elastic_job_gives_a_node_back(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on with the other node, and equals a run that always has two workers. It measures the rows of a step for
+    each size."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own = (*arguments(tmp_path, "v1", STEP_EXAMPLES // 2), "comm=hybrid")
+    elastic = ("cluster.min_workers=1", "cluster.wait_secs=1", "train.max_restarts=3", "train.hang_timeout_secs=30")
+    run = launch(
+        *own, *TWO_NODES, *elastic, "comm.measure_rows=true", cwd=tmp_path / "job", python_path=ROOT, is_forked=False
+    ).expect_success()
+    found = re.search(r"submitted as job (\d+);", run.stderr)
+    assert found
+    job = found[1]
+    wait(lambda: bool(saved(run)), lambda: log_of(run, job))
+    slurm.command("scontrol", "update", f"JobId={job}", "NumNodes=1", cwd=tmp_path)
+    wait_for_text(run, job, "with 1 worker instead of 2 and 1 server instead of 2, on n1\n")
+    (tmp_path / "fast").touch()
+    slurm.wait_for(job, "COMPLETED", timeout_secs=LAUNCH_SECS)
+    assert log_of(run, job).count("measure: running a short trial") == 2, "for two ranks, and again for one"
+    assert [(size["workers"], size["servers"]) for size in run.summary["sizes"]] == [(2, 2), (1, 1)]
+    assert run.summary["restarts"] == 1
     whole = launch(*own, "cluster.workers=2", cwd=tmp_path / "whole", python_path=ROOT).expect_success()
     expect_equal_to(whole, run)
     slurm.wait_until_idle()

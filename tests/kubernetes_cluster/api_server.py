@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
 import re
@@ -17,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 TOKEN = "a-token"
+BEGIN = datetime.datetime(2026, 1, 1)
 PATH = re.compile(
     r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)/namespaces/(?P<namespace>[^/]+)"
     r"(?:/(?P<plural>[^/]+)(?:/(?P<name>[^/]+)(?P<log>/log)?)?)?"
@@ -57,6 +59,7 @@ class ApiServer:
         self.refuse: Callable[[str, str, dict[str, Any]], None] = lambda verb, plural, content: None
         self.requests: list[str] = []
         self._moments = itertools.count()
+        self._creations = itertools.count()
         self._numbers = itertools.count(1)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -92,7 +95,10 @@ class ApiServer:
             metadata = content["metadata"]
             metadata.setdefault("namespace", namespace)
             metadata.setdefault("uid", f"uid-{next(self._numbers)}")
-            self.objects[plural, namespace, metadata["name"]] = content
+            key = (plural, namespace, metadata["name"])
+            earlier = self.objects.get(key, content)["metadata"]
+            metadata["creationTimestamp"] = earlier.get("creationTimestamp") or self._next_second()
+            self.objects[key] = content
             self.changed.notify_all()
         return content
 
@@ -122,6 +128,10 @@ class ApiServer:
             log.lines += [f"{self._moment()} {line}" for line in lines]
             log.is_open = is_open
             self.changed.notify_all()
+
+    def _next_second(self) -> str:
+        """Returns the next time in whole seconds, as the time of a creation is."""
+        return (BEGIN + datetime.timedelta(seconds=next(self._creations))).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _moment(self) -> str:
         """Returns the next time in the form of Go, without zeros at the end of the fraction."""
@@ -188,9 +198,10 @@ class ApiServer:
 
     def _listed(self, plural: str, namespace: str, selector: str) -> dict[str, Any]:
         wanted = [tuple(part.split("=")) for part in selector.split(",") if part]
+        # A real server lists objects by their names, too.
         found = [
             content
-            for (kind, place, _), content in self.objects.items()
+            for (kind, place, _), content in sorted(self.objects.items(), key=lambda one: one[0])
             if (kind, place) == (plural, namespace)
             and all(content["metadata"].get("labels", {}).get(label) == value for label, value in wanted)
         ]

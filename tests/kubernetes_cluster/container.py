@@ -1,4 +1,5 @@
-"""A container that is a process of this machine, with its own network, host name, mounts and process numbers."""
+"""A container that is a process of this machine, with its own network, host name, mounts and process numbers, and with
+a limit of its memory if this machine can set one."""
 
 from __future__ import annotations
 
@@ -7,15 +8,18 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.hosts.network import BRIDGE, INTERFACE
+from tests.kubernetes_cluster.memory_limit import MemoryLimit
 
 # Waits until the network is attached, and then replaces itself with the command of the container.
 SETUP = """read go || exit 1
 set -e
+{limit}
 ip link set lo up
 ip address add {address}/16 dev {interface}
 ip link set {interface} up
@@ -24,7 +28,9 @@ mount --bind {hosts} /etc/hosts
 {mounts}
 exec "$@"
 """
-REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
+POLL_SECS = 0.1
+# What a kubelet reads: an escaped `$`, and a reference to a variable.
+REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,8 @@ def expanded(word: str, env: Mapping[str, str]) -> str:
 
 class Container:
     """Runs `argv` as process 1. `mounts` maps folders in the container to folders of this machine. `take` gets each
-    line of its output."""
+    line of its output. If the kernel ends a process because it needs more memory than `limit`, all end, as with a
+    kubelet."""
 
     def __init__(
         self,
@@ -53,8 +60,10 @@ class Container:
         env: Mapping[str, str],
         mounts: Mapping[str, Path],
         take: Callable[[str], None],
+        limit: MemoryLimit | None = None,
     ) -> None:
         self._is_killed = False
+        self._limit = limit
         lines = [f"mount --bind {source} {path}" for path, source in mounts.items()]
         setup = SETUP.format(
             address=place.address,
@@ -62,6 +71,7 @@ class Container:
             host=place.host,
             hosts=place.hosts,
             mounts="\n".join(lines),
+            limit="" if limit is None else limit.shell_line,
         )
         # The thread that starts a pod waits for its end. If this program is killed, no pod stays behind.
         unshare = [
@@ -119,9 +129,17 @@ class Container:
         for child in children:
             os.kill(int(child), number)
 
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether it has needed more memory than its limit."""
+        return self._limit is not None and self._limit.has_killed
+
     def wait(self) -> int:
         """Waits for the end of process 1, and returns the exit status that a kubelet shows."""
-        status = self._process.wait()
+        while (status := self._process.poll()) is None:
+            if self.is_out_of_memory:
+                self.signal(signal.SIGKILL)
+            time.sleep(POLL_SECS)
         self._reader.join(5)
         if self._is_killed and status:  # unshare cannot end by the signal that has ended its child
             return 128 + signal.SIGKILL

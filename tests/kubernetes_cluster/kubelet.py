@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from parallax_runner.launch.launchers.kubernetes.objects import amount_of
 from tests.kubernetes_cluster.api_server import ApiServer
 from tests.kubernetes_cluster.container import Container, Place, expanded
+from tests.kubernetes_cluster.memory_limit import MemoryLimit, can_limit, remove_left
 
 ROOT = Path(__file__).parents[2]
 # What the image of deploy/Dockerfile sets.
@@ -25,13 +27,15 @@ IMAGE = {
 
 class Kubelet:
     """All nodes of a cluster. `claims` maps claims to folders. `folder` is for its own files. New pods wait until
-    `has_room` is set."""
+    `has_room` is set. `memory_bytes` has the peak and the limit of each container that has ended, if this machine can
+    limit memory."""
 
     def __init__(self, server: ApiServer, claims: Mapping[str, Path], folder: Path) -> None:
         self._server, self._claims = server, claims
         self._folder = folder
         self._hosts = folder / "hosts"
         self._hosts.write_text("127.0.0.1 localhost\n")
+        remove_left()
         self._lock = threading.Lock()
         self._number = 0
         self._containers: dict[str, Container] = {}
@@ -39,6 +43,7 @@ class Kubelet:
         self.has_room = threading.Event()
         self.has_room.set()
         self._ending_secs: dict[str, float] = {}
+        self.memory_bytes: dict[str, tuple[int, int]] = {}
 
     def run(self, pod: dict[str, Any]) -> int:
         """Runs a pod until its container has ended. Returns its exit status."""
@@ -53,12 +58,15 @@ class Kubelet:
                     self._server.changed.wait(0.5)
             env = self._environment(pod, place)
         (spec,) = pod["spec"]["containers"]
+        limit_bytes = int(amount_of(spec["resources"]["limits"]["memory"]))
+        limit = MemoryLimit(place.number, limit_bytes) if can_limit() else None
         container = Container(
             place,
             [*spec["command"], *spec["args"]],
             env,
             self._mounts(pod),
             lambda line: self._server.log(name, line),
+            limit,
         )
         self._containers[name] = container
         if name in self._ending_secs:
@@ -69,7 +77,11 @@ class Kubelet:
         self._server.log(name, is_open=False)
         phase = "Failed" if status else "Succeeded"
         conditions = [{"type": "DisruptionTarget", "status": "True"}] if name in self.evicted else []
-        self._state(pod, phase, {"terminated": {"exitCode": status}}, conditions)
+        reason = {"reason": "OOMKilled"} if container.is_out_of_memory else {}
+        if limit is not None:
+            self.memory_bytes[name] = (limit.peak_bytes, limit_bytes)
+            limit.remove()
+        self._state(pod, phase, {"terminated": {"exitCode": status, **reason}}, conditions)
         return status
 
     def end(self, name: str, grace_secs: float) -> None:

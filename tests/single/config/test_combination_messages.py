@@ -69,6 +69,17 @@ CASES = {
         f"{ELASTIC} cluster.min_workers=1 train.scale_lr=sqrt train.on_resize=per_worker ~optimizer.learning_rate",
         "this key needs a number in optimizer.learning_rate",
     ),
+    "a script's batches for other numbers of workers": (
+        f"{ELASTIC} cluster.min_workers=1 comm=ps model=script data=script model.path=train.py",
+        "train.on_resize=global",
+        "a script feeds its own batches, whose sizes stay the same; set train.on_resize=per_worker",
+    ),
+    "a worker's batch of the data of fit": (
+        f"{ELASTIC} cluster.min_workers=1 comm=ps model=fit data=fit model.path=train.py model.epoch_steps=1 "
+        "train.on_resize=per_worker",
+        "train.on_resize=per_worker (command line)",
+        "the data of fit has batches of its own, which all workers divide; set train.on_resize=global",
+    ),
     "another size of this machine": (
         "cluster.min_workers=1 train.max_restarts=1",
         "cluster.min_workers=1 (command line)",

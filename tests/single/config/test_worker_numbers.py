@@ -67,6 +67,7 @@ def test_other_runs_keep_their_number(config: RunConfig, groups: dict[str, dict[
 def test_only_a_training_changes_its_number(config: RunConfig) -> None:
     assert is_elastic(config)
     assert not is_elastic(dataclasses.replace(config, action="verify"))
+    assert worker_numbers(dataclasses.replace(config, action="plan")) == worker_numbers(config), "its plan shows them"
 
 
 @pytest.mark.parametrize("number", [1, 2, 4, 6])

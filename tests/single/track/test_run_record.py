@@ -94,6 +94,19 @@ def test_first_and_last_losses() -> None:
     assert account.shown == [(3, 1.5), (5, 0.5)]
 
 
+def test_another_size_is_recorded_and_all_its_ranks_are_waited_for() -> None:
+    account = Account()
+    for rank in (0, 1):
+        account.record.on_progress(rank, 1, [2.0], even(1.0, [2.0]))
+    account.record.restart(1)
+    account.record.resize(3, 1, 12, None)
+    assert account.tracker.metrics.pop() == (1, {"cluster/workers": 3.0, "cluster/servers": 1.0})
+    for rank, loss in enumerate((3.0, 6.0, 9.0)):
+        assert account.shown == [(1, 2.0)]
+        account.record.on_progress(rank, 2, [loss], even(1.0, [loss]))
+    assert account.shown == [(1, 2.0), (2, 6.0)]
+
+
 def test_a_rank_may_run_ahead() -> None:
     account = Account(workers=3)
     account.record.on_progress(0, 1, [3.0], even(1.0, [3.0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,47 +17,91 @@ from parallax_runner.launch.launchers.kubernetes.job_status import (
     problem_of,
 )
 from parallax_runner.launch.launchers.kubernetes.pod_template import RUN_LABEL
+from parallax_runner.launch.launchers.kubernetes.refusals import ServerLostError
 
 POLL_SECS = 1.0
 # The stream of a log is opened again after this silence, because a lost connection may stay silent forever.
 SILENT_SECS = 60.0
 # The clocks of this machine and of a node may differ, so more of the log is requested than is missing.
 CLOCKS_SECS = 30
+# How long the API server may be away, for example while it is updated.
+LOST_SECS = 300.0
 _DIGITS_OF_SECOND = 9
 
 
 def follow(api: Api, job: Mapping[str, Any], driver_label: tuple[str, str]) -> int:
     """Shows the job until it has ended, and returns its exit status: that of its driver, or 1 if the driver has none.
 
-    `driver_label` is the label of the driver's pod and its value. Raises LaunchError if the API server refuses.
+    `driver_label` is the label of the driver's pod and its value. Raises LaunchError if the API server refuses, or if
+    it does not answer for LOST_SECS.
     """
-    kind, name = str(job["kind"]), str(job["metadata"]["name"])
-    own = {RUN_LABEL: name}
-    logs: dict[str, _Log] = {}
-    told: set[str] = set()
+    followed = _Followed(api, str(job["kind"]), str(job["metadata"]["name"]), driver_label)
+    answered_secs, is_told = time.monotonic(), False
     while True:
-        now = api.read(kind, name)
-        end = End(False, "it was deleted") if now is None else end_of(now)
-        pods = api.pods(own)
-        drivers = [pod for pod in pods if pod["metadata"]["labels"].get(driver_label[0]) == driver_label[1]]
-        for pod in drivers:
-            logs.setdefault(pod["metadata"]["uid"], _Log(api, pod["metadata"]["name"])).show(pod)
-        if end is not None:
-            return _told_end(kind, name, end, drivers)
-        for problem in filter(None, map(problem_of, pods)):
-            if problem not in told:
-                told.add(problem)
-                _tell(f"{problem}; kubectl delete {kind.lower()} {name} ends the job")
+        try:
+            status = followed.show_news()
+            answered_secs, is_told = time.monotonic(), False
+        except ServerLostError as error:
+            status = None
+            if time.monotonic() > answered_secs + LOST_SECS:
+                raise
+            if not is_told:
+                _tell(f"{error}; the job continues, and this command tries again for {LOST_SECS:g} s")
+            is_told = True
+        if status is not None:
+            return status
         time.sleep(POLL_SECS)
 
 
-def _told_end(kind: str, name: str, end: End, drivers: list[dict[str, Any]]) -> int:
-    if end.is_good:
-        _tell(f"{kind} {name}: finished")
-        return 0
-    _tell(f"{kind} {name}: failed: {end.reason}")
-    statuses = [status for status in map(exit_status_of, drivers) if status]
-    return statuses[-1] if statuses else 1
+@dataclass
+class _Followed:
+    """A job, and what was shown of it."""
+
+    api: Api
+    kind: str
+    name: str
+    driver_label: tuple[str, str]
+    _logs: dict[str, _Log] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+
+    def show_news(self) -> int | None:
+        """Shows what is new. Returns the exit status if the job has ended."""
+        now = self.api.read(self.kind, self.name)
+        end = End(False, "it was deleted") if now is None else end_of(now)
+        pods = self.api.pods({RUN_LABEL: self.name})
+        drivers = sorted(filter(self._is_driver, pods), key=_created)
+        for pod in drivers:
+            log = self._logs.setdefault(pod["metadata"]["uid"], _Log(self.api, pod["metadata"]["name"]))
+            log.show(pod)
+        if end is not None:
+            return self._told_end(end, drivers, pods)
+        self._tell_problems(pods, f"; kubectl delete {self.kind.lower()} {self.name} ends the job")
+        return None
+
+    def _is_driver(self, pod: Mapping[str, Any]) -> bool:
+        label, value = self.driver_label
+        return bool(pod["metadata"]["labels"].get(label) == value)
+
+    def _told_end(self, end: End, drivers: Sequence[Mapping[str, Any]], pods: Sequence[Mapping[str, Any]]) -> int:
+        if end.is_good:
+            _tell(f"{self.kind} {self.name}: finished")
+            return 0
+        self._tell_problems(pods, "")
+        _tell(f"{self.kind} {self.name}: failed: {end.reason}")
+        statuses = [status for status in map(exit_status_of, drivers) if status]
+        return statuses[-1] if statuses else 1
+
+    def _tell_problems(self, pods: Sequence[Mapping[str, Any]], remedy: str) -> None:
+        for problem in filter(None, map(problem_of, pods)):
+            if problem not in self._told:
+                self._told.add(problem)
+                _tell(f"{problem}{remedy}")
+
+
+def _created(pod: Mapping[str, Any]) -> str:
+    """Returns the time at which a pod was created. The server lists pods by their names, which end with random
+    letters."""
+    return str(pod["metadata"]["creationTimestamp"])
 
 
 @dataclass

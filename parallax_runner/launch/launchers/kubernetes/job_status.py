@@ -9,6 +9,8 @@ from typing import Any
 # The last conditions of a Job and of a JobSet.
 _ENDED_WELL = ("Complete", "Completed")
 _FAILED = "Failed"
+# Why the kernel has ended a container.
+_OUT_OF_MEMORY = "OOMKilled"
 # Why a container waits that needs somebody's help.
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
 
@@ -34,11 +36,13 @@ def end_of(job: Mapping[str, Any]) -> End | None:
 
 
 def problem_of(pod: Mapping[str, Any]) -> str | None:
-    """Returns why a pod does not start, in one sentence, or None if it starts or runs."""
+    """Returns why a pod does not start, or that it had too little memory, in one sentence. Otherwise, returns None."""
     name = pod["metadata"]["name"]
     for one in _conditions(pod):
         if one["type"] == "PodScheduled" and one["status"] == "False":
             return f"the pod {name} has no node ({one.get('reason')}): {_in_one_line(one.get('message'))}"
+    if _container(pod).get("state", {}).get("terminated", {}).get("reason") == _OUT_OF_MEMORY:
+        return f"the pod {name} has used more memory than its limit ({_OUT_OF_MEMORY}): set a larger cluster.memory"
     state = _container(pod).get("state", {}).get("waiting")
     if state is None or state.get("reason") not in _STUCK:
         return None

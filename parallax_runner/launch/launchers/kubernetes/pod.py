@@ -14,7 +14,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 
 from parallax_runner.launch.launchers.kubernetes.names import DRIVER, PORT, ROLES, SERVER, WORKER
@@ -31,6 +33,9 @@ class FirstProcess:
     def __init__(self) -> None:
         self._is_ending = threading.Event()
         self._pid: int | None = None
+        # Signals that the command has not got yet. A second SIGTERM would end it without a checkpoint, so each signal
+        # is passed on once.
+        self._signals: deque[int] = deque()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
 
@@ -38,8 +43,7 @@ class FirstProcess:
         """Runs a command and returns its exit status, as a shell shows it."""
         child = subprocess.Popen(argv)
         self._pid = child.pid
-        if self._is_ending.is_set():
-            child.terminate()
+        self._pass_on()
         ended, status = os.wait()
         while ended != child.pid:
             ended, status = os.wait()
@@ -56,8 +60,14 @@ class FirstProcess:
 
     def _end(self, number: int, _frame: FrameType | None) -> None:
         self._is_ending.set()
-        if self._pid is not None:
-            os.kill(self._pid, number)
+        self._signals.append(number)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Sends the signals to the command, unless none runs. A signal may arrive between any two lines."""
+        with suppress(IndexError, ProcessLookupError):
+            while self._pid is not None:
+                os.kill(self._pid, self._signals.popleft())
 
 
 def role_of(index: int, workers: int) -> str:

@@ -90,8 +90,8 @@ def _arguments(manifest: Manifest, role: str | None) -> list[str]:
 
 
 def _unexpanded(word: str) -> str:
-    """Returns a word in which Kubernetes replaces no `$(NAME)` with the value of a variable."""
-    return word.replace("$(", "$$(")
+    """Returns a word that Kubernetes turns into `word`: it replaces `$$` with `$`, and `$(NAME)` with a variable."""
+    return word.replace("$", "$$")
 
 
 def _environment(manifest: Manifest) -> list[dict[str, Any]]:

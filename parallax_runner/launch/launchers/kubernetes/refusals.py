@@ -12,6 +12,11 @@ from parallax_runner.launch.launchers.kubernetes.credentials import Access
 
 NOT_FOUND, CONFLICT = 404, 409
 _UNAUTHORIZED, _FORBIDDEN, _INVALID = 401, 403, (400, 422)
+_TOO_MANY_REQUESTS, _LEAST_OF_SERVER = 429, 500
+
+
+class ServerLostError(LaunchError):
+    """The API server does not answer, or cannot do its work now. The same request may succeed later."""
 
 
 @contextmanager
@@ -29,7 +34,7 @@ def one_sentence(access: Access, doing: str) -> Iterator[None]:
         ) from error
     except HTTPError as error:
         reason = getattr(error, "reason", None) or error
-        raise LaunchError(f"the API server at {access.server} does not answer: {reason}").about(
+        raise ServerLostError(f"the API server at {access.server} does not answer: {reason}").about(
             Setting("cluster", "kubernetes")
         ) from error
 
@@ -50,7 +55,9 @@ def _refusal(access: Access, doing: str, error: Any) -> LaunchError:
         return LaunchError(f"these credentials may not {doing}: {told}")
     if error.status in _INVALID:
         return LaunchError(f"the API server refuses to {doing}: {told}")
-    return LaunchError(f"the API server cannot {doing}: {error.status} {told}")
+    is_temporary = error.status == _TOO_MANY_REQUESTS or error.status >= _LEAST_OF_SERVER
+    kind = ServerLostError if is_temporary else LaunchError
+    return kind(f"the API server cannot {doing}: {error.status} {told}")
 
 
 def _message_in(error: Any) -> str:

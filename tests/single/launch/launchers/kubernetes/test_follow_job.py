@@ -127,6 +127,28 @@ def test_a_failed_job_has_the_status_of_its_driver(
     assert "the loss is not finite" in shown.text
 
 
+def test_a_failed_job_has_the_status_of_its_last_driver(server: ApiServer, shown: Shown) -> None:
+    """The names of pods are random, so that a list by name can end with the first one."""
+    cluster = Cluster(server, Form.JOB)
+    for name, exit_code in (("mine-0-zzzzz", 143), ("mine-0-aaaaa", 3)):
+        server.log(name, f"in {name}", is_open=False)
+        cluster.container(name, "terminated", is_driver=True, exitCode=exit_code)
+    cluster.end("Failed", reason="PodFailurePolicy")
+    assert cluster.follow() == 3
+    shown.wait_for("in mine-0-aaaaa")
+    assert shown.text.index("in mine-0-zzzzz") < shown.text.index("in mine-0-aaaaa")
+
+
+def test_a_pod_that_has_failed_the_job_by_its_memory_is_told(server: ApiServer, shown: Shown) -> None:
+    cluster = Cluster(server, Form.JOB)
+    cluster.container("mine-1-abcde", "terminated", exitCode=137, reason="OOMKilled")
+    cluster.end("Failed", reason="BackoffLimitExceeded")
+    assert cluster.follow() == 1
+    sentence = "the pod mine-1-abcde has used more memory than its limit (OOMKilled): set a larger cluster.memory\n"
+    shown.wait_for("Job mine: failed")
+    assert sentence in shown.text
+
+
 def test_a_job_without_a_driver_fails(server: ApiServer, shown: Shown) -> None:
     cluster = Cluster(server, Form.JOB)
     cluster.end("Failed", reason="BackoffLimitExceeded")
@@ -243,6 +265,32 @@ def test_a_server_that_refuses_ends_the_following(server: ApiServer) -> None:
 
     server.refuse = refusing
     with pytest.raises(LaunchError, match="these credentials may not read the Job mine: no"):
+        cluster.follow()
+
+
+def away(verb: str, plural: str, content: dict[str, Any]) -> None:
+    raise Refused(503, "the server is starting")
+
+
+def test_a_server_that_is_away_for_a_while_is_asked_again(server: ApiServer, shown: Shown) -> None:
+    cluster = Cluster(server, Form.JOB)
+    back, server.refuse = server.refuse, away
+    thread = cluster.begin()
+    shown.wait_for("cannot read the Job mine: 503 the server is starting; the job continues, and this command tries")
+    before = len(server.requests)
+    wait_for(lambda: len(server.requests) > before + 3)
+    server.refuse = back
+    cluster.end("Complete")
+    thread.join(10)
+    shown.wait_for("Job mine: finished")
+    assert cluster.status == [0] and shown.text.count("503") == 1
+
+
+def test_a_server_that_stays_away_ends_the_following(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LOST_SECS", 0.2)
+    cluster = Cluster(server, Form.JOB)
+    server.refuse = away
+    with pytest.raises(LaunchError, match="the API server cannot read the Job mine: 503 the server is starting"):
         cluster.follow()
 
 

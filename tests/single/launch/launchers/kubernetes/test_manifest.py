@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,11 @@ from parallax_runner.launch.launchers.kubernetes.formats import is_job_name
 from parallax_runner.launch.launchers.kubernetes.job_submission import JobSubmission, text_of
 from parallax_runner.launch.launchers.kubernetes.manifest import Form, manifest_of
 from parallax_runner.launch.launchers.kubernetes.names import folder_in_pods, job_name
-from parallax_runner.launch.launchers.kubernetes.objects import amount_of
+from parallax_runner.launch.launchers.kubernetes.objects import amount_of, objects_of
 from parallax_runner.launch.launchers.predicted_memory import driver_mib, process_mib
 from parallax_runner.plan.plan import Plan, Shard
 from parallax_runner.planning.memory import predicted_memory
+from tests.kubernetes_cluster.container import expanded
 from tests.single.launch.launchers.kubernetes.jobs import (
     COMMAND,
     EVERYTHING,
@@ -68,11 +71,16 @@ def test_all_pods_know_where_the_driver_is(form: Form, host: str) -> None:
         assert (f"--role={role}" in arguments) == (form is Form.JOBSET)
 
 
-def test_kubernetes_replaces_nothing_in_a_setting() -> None:
-    (template,) = templates(objects(Form.JOB, "+cluster.env.A='$(B)'")[0]).values()
+@pytest.mark.parametrize("value", ["a$(HOME)b", "$HOME", "$$", "$$(HOME)", "a$", "$(", "$()"])
+def test_kubernetes_replaces_nothing_in_a_setting(value: str) -> None:
+    (template,) = templates(objects(Form.JOB, f"+cluster.env.A='{value}'")[0]).values()
     container = template["spec"]["containers"][0]
-    assert container["args"][-3:] == ["cluster=kubernetes", "data.path=a $$(b) c", "hydra.run.dir=/runs/first"]
-    assert {"name": "A", "value": "$$(B)"} in container["env"]
+    (given,) = [one["value"] for one in container["env"] if one["name"] == "A"]
+    assert expanded(given, {"HOME": "/root"}) == value
+    made = manifest(Form.JOB, command=f"{COMMAND} {shlex.quote(f'data.path={value}')}")
+    (job, *_) = objects_of(made)
+    (*_, word) = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert expanded(word, {"HOME": "/root"}) == f"data.path={value}"
 
 
 @pytest.mark.parametrize("form", Form)
@@ -167,7 +175,7 @@ def test_the_job_contains_no_secret(form: Form) -> None:
 
 
 def test_a_variable_that_the_pods_lack_is_refused() -> None:
-    found = {("model", "a"): FromEnvironment("${oc.env:PW}", "hunter2", ("PW",))}
+    found: dict[tuple[str | int, ...], Any] = {("model", "a"): FromEnvironment("${oc.env:PW}", "hunter2", ("PW",))}
     reads = dataclasses.replace(config_of(), from_environment=found)
     with pytest.raises(LaunchError, match=r"reads the environment variable PW, which the pods lack; set \+cluster.env"):
         manifest_of(reads, PLAN, RUN_DIR, COMMAND, Form.JOB)

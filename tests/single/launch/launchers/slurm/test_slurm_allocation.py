@@ -103,7 +103,9 @@ def test_a_run_whose_number_changes_is_planned_for_what_it_requests(in_job: None
     assert sized.resource_info == ("n1: 0,1", "n2: 0,1"), "the allocation is the one that was requested"
     four = host_lines(ClusterConfig(nodes=2, tasks_per_node=4, min_workers=1), JOB)
     assert four == ("n1: 0,1,2,3", "n2: 0,1,2,3"), "the number of Slurm's tasks is another one"
-    fixed = size_cluster(compose(*ELASTIC, "cluster.nodes=3", "action=plan")).cluster
+    shown = size_cluster(compose(*ELASTIC, "cluster.nodes=3", "action=plan")).cluster
+    assert shown.workers == 6, "the plan is that of the training"
+    fixed = size_cluster(compose(*ELASTIC, "cluster.nodes=3", "action=verify")).cluster
     assert fixed.workers == 4, "only a training changes its number"
 
 
