@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from parallax_runner.collectives.backend_ops import BackendOps
+    from parallax_runner.collectives.row_kernels import RowKernels
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ class Backend(ABC):
     @abstractmethod
     def ops(self) -> BackendOps:
         """Imports TensorFlow and returns the ops."""
+
+    def row_kernels(self) -> RowKernels | None:
+        """Returns the library's own ops on rows, or None if graphs must use TensorFlow's ops."""
+        return None
 
     def without_mpi_by(self, environ: Mapping[str, str]) -> str | None:
         """Returns the name of the environment variable that makes ranks find each other without MPI, or None if there

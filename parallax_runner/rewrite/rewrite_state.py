@@ -29,18 +29,27 @@ FROM_THE_START = frozenset({"gradients", "train_op"})
 
 
 @dataclass
+class Merged:
+    """What a gradient was before its rows were merged: `addends` [n, ...], and the position (int32 [n]) of each
+    addend's id among the merged ids."""
+
+    addends: tf.Tensor
+    positions: tf.Tensor
+
+
+@dataclass
 class RankGradient:
     """The current tensors of one raw gradient of `variables` (two variables may share a tensor).
 
-    `name` is the same on all ranks, so that the ranks' collectives for this gradient match. If `indices` are merged,
-    `positions` (int32) contains the position of each raw id among them.
+    `name` is the same on all ranks, so that the ranks' collectives for this gradient match. `merged` is not None while
+    `values` are the sums of its addends.
     """
 
     name: str
     variables: tuple[str, ...]
     values: tf.Tensor
     indices: tf.Tensor | None
-    positions: tf.Tensor | None = None
+    merged: Merged | None = None
 
     @property
     def tensors(self) -> list[tf.Tensor]:
@@ -182,4 +191,4 @@ class Rewrite:
             if old is not None and new is not None and old is not new:
                 edit.reconnect(old, new, where=self.region.__contains__)
                 self.replaced.add(old.name)
-        gradient.values, gradient.indices = values, indices
+        gradient.values, gradient.indices, gradient.merged = values, indices, None

@@ -26,7 +26,7 @@ WITHOUT_TENSORFLOW = (
 WITH_TENSORFLOW = frozenset(
     {
         *("collectives.ops", "collectives.backend_ops", "collectives.horovod.ops", "collectives.horovod.gloo"),
-        "collectives.native.ops",
+        *("collectives.row_kernels", "collectives.native.ops", "collectives.native.row_kernels"),
         "data.table.tfrecord_reader",
     }
 )

@@ -10,6 +10,7 @@ from parallax_runner.errors import ConfigError, Setting
 
 if TYPE_CHECKING:
     from parallax_runner.collectives.backend_ops import BackendOps
+    from parallax_runner.collectives.row_kernels import RowKernels
 
 INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64")
 FLOATS = ("bfloat16", "float16", "float32", "float64")
@@ -48,6 +49,12 @@ class Native(Backend):
         from parallax_runner.collectives.native.ops import native_ops
 
         return native_ops()
+
+    def row_kernels(self) -> RowKernels:
+        """Returns the ops on rows. Raises the same errors as `ops`."""
+        from parallax_runner.collectives.native.ops import native_ops
+
+        return native_ops().row_kernels
 
     def without_mpirun(self, hosts: Sequence[str]) -> list[dict[str, str]]:
         """Raises ConfigError: the messages need MPI."""

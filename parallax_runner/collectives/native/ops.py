@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.collectives.backend_ops import BackendOps, ListenOn, Meeting
 from parallax_runner.collectives.native.library import HOROVOD, library
+from parallax_runner.collectives.native.row_kernels import NativeRowKernels
 from parallax_runner.collectives.streams import current_stream
 from parallax_runner.errors import CollectiveError
 
@@ -34,6 +35,7 @@ class NativeOps(BackendOps):
 
     def __init__(self, ops: Any, library: ctypes.CDLL) -> None:
         self._ops, self._library = ops, library
+        self.row_kernels = NativeRowKernels(ops)
         self._library.parallax_join.restype = ctypes.c_char_p
 
     def join(self, *, lengths_vary: bool, may_fuse: bool) -> tuple[int, int]:

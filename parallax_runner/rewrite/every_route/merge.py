@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.rewrite.exchange.sum_dtype import added, to_add
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
-from parallax_runner.rewrite.rewrite_state import Rewrite
+from parallax_runner.rewrite.rewrite_state import Merged, Rewrite
 
 
 @rewrite_pass(writes=["gradients", "replaced"])
@@ -22,8 +22,9 @@ def merge_sparse_gradients(rewrite: Rewrite) -> None:
         with tf.name_scope(f"merge/{gradient.name}/"):
             indices, positions = ascending(gradient.indices)
             values = sum_by_position(gradient.values, positions, tf.size(indices))
+        merged = Merged(gradient.values, positions)
         rewrite.replace_gradient(gradient, values, indices)
-        gradient.positions = positions
+        gradient.merged = merged
 
 
 def merge(values: tf.Tensor, indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

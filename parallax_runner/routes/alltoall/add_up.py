@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.rewrite.every_route.merge import ascending, sum_by_position
 from parallax_runner.routes.alltoall.by_table import ByTable, count, cut, numbers_of_keys, of_numbers
 from parallax_runner.routes.alltoall.request import first_rows
@@ -17,6 +18,11 @@ def merge_message(message: Message, exchange: Exchange) -> tuple[ByTable, ByTabl
     Rows with the same position are summed in rank order.
     """
     own = exchange.own.of(message.members)
+    kernels = backend().row_kernels()
+    if kernels is not None:
+        rows, ids, lengths = kernels.sum_arrived(message.rows, message.places.whole, own.whole, own.lengths)
+        rows.set_shape([None, *message.rows.shape[1:]])
+        return cut(rows, lengths), cut(ids, lengths)
     starts = first_rows([exchange.tables[member] for member in message.members], exchange.rewrite.plan.workers)
     keys, positions = ascending(own.whole + of_numbers(starts[:-1], own.numbers, own.whole.dtype))
     in_message = tf.dynamic_stitch([message.places.whole], [positions])

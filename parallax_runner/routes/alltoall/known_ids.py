@@ -50,10 +50,12 @@ def reuse_positions(rewrite: Rewrite, gradient: RankGradient, known: KnownIds) -
     """Makes the merge of a gradient use the distinct ids of the lookup, if the gradient has a row for each looked-up id
     in the same order."""
     raw = _raw_ids(rewrite, gradient.variables[0])
-    if raw is None or gradient.positions is None or gradient.indices is None or in_order(raw) != in_order(known.ids):
+    if raw is None or gradient.merged is None or gradient.indices is None or in_order(raw) != in_order(known.ids):
         return
     asked, old = known.asked, gradient.indices
-    edit.reconnect(gradient.positions, asked.positions.parts[known.number], where=lambda _: True)
+    positions = asked.positions.parts[known.number]
+    edit.reconnect(gradient.merged.positions, positions, where=lambda _: True)
+    gradient.merged.positions = positions
     gradient.indices = tf.cast(asked.distinct.parts[known.number], old.dtype)
     edit.reconnect(old, gradient.indices, where=lambda _: True)
     rewrite.replaced.add(old.name)

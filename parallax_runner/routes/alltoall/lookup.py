@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.graph import edit
 from parallax_runner.rewrite.placement import Shard
 from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.alltoall.by_table import ByTable, cut
-from parallax_runner.routes.alltoall.request import ask_owners, keys_of
-from parallax_runner.routes.alltoall.row_exchange import Exchange, Table
+from parallax_runner.routes.alltoall.request import ask_owners, keys_of, of_one_dtype
+from parallax_runner.routes.alltoall.row_exchange import Exchange, Message, Table
 
 if TYPE_CHECKING:
     from parallax_runner.routes.alltoall.over_ranks import OverRanks
@@ -88,12 +90,28 @@ def ask(
 
 def looked_up(asked: Asked, buckets: Sequence[Sequence[int]]) -> list[tf.Tensor]:
     """Returns the looked-up rows [*shape of ids, ...], by table. `buckets` has the same meaning as in `arrivals`."""
-    return [
-        asked.result(table, came.rows, tf.gather(came.places, positions))
-        for table, (came, positions) in enumerate(
-            zip(arrivals(asked, asked.exchange, buckets), asked.positions.parts, strict=True)
-        )
-    ]
+    found: dict[int, tf.Tensor] = {}
+    for message in _messages(asked, asked.exchange, buckets):
+        found |= zip(message.members, _unpacked(asked, message), strict=True)
+    return [found[table] for table in range(len(found))]
+
+
+def _unpacked(asked: Asked, message: Message) -> list[tf.Tensor]:
+    """Returns the looked-up rows of the tables in a message."""
+    kernels, places = backend().row_kernels(), message.places
+    if kernels is None:
+        positions = [asked.positions.parts[table] for table in message.members]
+        return [
+            asked.result(table, message.rows, tf.gather(of_table, each))
+            for table, of_table, each in zip(message.members, places.parts, positions, strict=True)
+        ]
+    ids = of_one_dtype([asked.ids[table] for table in message.members])
+    found = kernels.unpack_rows(
+        message.rows, places.whole, places.lengths, asked.positions.of(message.members).whole, ids
+    )
+    for table, rows in zip(message.members, found, strict=True):
+        rows.set_shape(asked.ids[table].shape.concatenate(asked.exchange.tables[table].row_shape))
+    return found
 
 
 def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]]) -> list[Came]:
@@ -103,8 +121,17 @@ def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]])
     rows are sent, and which variables' rows are sent together. A bucket is sent when the bucket before it has arrived.
     Otherwise TensorFlow sends the buckets in any order, because the exchange ends when its rows have arrived.
     """
+    came = {
+        table: Came(message.rows, places)
+        for message in _messages(asked, exchange, buckets)
+        for table, places in zip(message.members, message.places.parts, strict=True)
+    }
+    return [came[table] for table in range(len(came))]
+
+
+def _messages(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]]) -> Iterator[Message]:
+    """Yields the messages of `arrivals`. Their `members` are tables of `asked`."""
     rows = [asked.own_rows(table, places) for table, places in enumerate(exchange.own.parts)]
-    came: dict[int, Came] = {}
     arrived: list[tf.Operation] = []
     for number, members in enumerate(buckets):
         part = exchange.of(members, name=f"{exchange.name}/flight_{number}")
@@ -114,9 +141,7 @@ def arrivals(asked: Asked, exchange: Exchange, buckets: Sequence[Sequence[int]])
             edit.set_control_inputs(departing, [*departing.control_inputs, *arrived])
         arrived = [message.rows.op for message in messages]
         for message in messages:
-            for member, places in zip(message.members, message.places.parts, strict=True):
-                came[members[member]] = Came(message.rows, places)
-    return [came[table] for table in range(len(rows))]
+            yield dataclasses.replace(message, members=tuple(members[member] for member in message.members))
 
 
 def _gather(shard: Shard, places: tf.Tensor) -> tf.Tensor:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives.chosen import backend
+from parallax_runner.collectives.row_kernels import RowKernels
 from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.rewrite_state import Rewrite
@@ -58,7 +60,11 @@ class Side:
 
     def places(self) -> ByTable:
         """Returns the position of each row in a message (int32)."""
-        order = tf.dynamic_partition(tf.range(tf.size(self.ranks.whole)), self.ranks.whole, self.counts.shape[0])
+        ranks, size = self.ranks.whole, self.counts.shape[0]
+        kernels = backend().row_kernels()
+        if kernels is not None:
+            return cut(kernels.places_by_rank(ranks, size), self.ranks.lengths)
+        order = tf.dynamic_partition(tf.range(tf.size(ranks)), ranks, size)
         return cut(tf.math.invert_permutation(tf.concat(order, axis=0)), self.ranks.lengths)
 
 
@@ -124,12 +130,26 @@ class Exchange:
     def to_owners(self, rows: Sequence[tf.Tensor]) -> list[Message]:
         """Sends `rows[t]` (in the order of `sent`) to the owners. Returns the rows that arrive, in the order of
         `arrived`."""
-        return self._travel(rows, self.sent, self.arrived, f"{self.name}/to_owners")
+        return self._travel(_pack(rows, self.sent), self.sent, self.arrived, f"{self.name}/to_owners")
+
+    def sums_to_owners(
+        self, kernels: RowKernels, addends: Sequence[tf.Tensor], positions: Sequence[tf.Tensor]
+    ) -> list[Message]:
+        """Sums the `addends[t]` with the same `positions[t]` (int32, positions in `sent`), and sends the sums as
+        `to_owners` does."""
+
+        def packed(members: Sequence[int]) -> tf.Tensor:
+            source, values = self.sent.of(members), [addends[member] for member in members]
+            positions_of = [positions[member] for member in members]
+            message = kernels.pack_sums(values, positions_of, source.ranks.lengths, source.places().whole)
+            return _with_rows_like(message, values[0])
+
+        return self._travel(packed, self.sent, self.arrived, f"{self.name}/to_owners")
 
     def from_owners(self, rows: Sequence[tf.Tensor]) -> list[Message]:
         """Sends `rows[t]` (in the order of `arrived`) to the ranks that requested them. Returns the rows that arrive,
         in the order of `sent`."""
-        return self._travel(rows, self.arrived, self.sent, f"{self.name}/from_owners")
+        return self._travel(_pack(rows, self.arrived), self.arrived, self.sent, f"{self.name}/from_owners")
 
     def marks_from_owners(self, marks: tf.Tensor, *, name: str) -> tf.Tensor:
         """Sends a mark for each row (bool, in the order of `arrived`) to the rank that requested the row. Returns the
@@ -139,11 +159,14 @@ class Exchange:
         (message,) = told.from_owners(cut(tf.cast(marks, tf.uint8), self.arrived.ranks.lengths).parts)
         return tf.cast(tf.gather(message.rows, message.places.whole), tf.bool)
 
-    def _travel(self, rows: Sequence[tf.Tensor], source: Side, target: Side, name: str) -> list[Message]:
+    def _travel(
+        self, packed: Callable[[Sequence[int]], tf.Tensor], source: Side, target: Side, name: str
+    ) -> list[Message]:
+        """Sends messages. `packed` returns the message of tables whose rows are alike."""
         found = []
         for dtype in dict.fromkeys(table.dtype for table in self.tables):
             groups = [members for members in alike(self.tables) if self.tables[members[0]].dtype == dtype]
-            messages = [_message(source.of(members), [rows[member] for member in members]) for members in groups]
+            messages = [packed(members) for members in groups]
             came = self._of_one_dtype(messages, groups, source, target, f"{name}/{dtype.name}")
             for members, arrived in zip(groups, came, strict=True):
                 found.append(Message(tuple(members), arrived, target.of(members).places()))
@@ -201,10 +224,19 @@ def swap(
     return came, came_counts
 
 
-def _message(source: Side, rows: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the rows of all tables in the order of a message."""
-    message = tf.dynamic_stitch(list(source.places().parts), list(rows))
-    message.set_shape([None, *rows[0].shape[1:]])
+def _pack(rows: Sequence[tf.Tensor], source: Side) -> Callable[[Sequence[int]], tf.Tensor]:
+    """Returns a function that returns the rows of some tables in the order of a message."""
+
+    def packed(members: Sequence[int]) -> tf.Tensor:
+        of_members = [rows[member] for member in members]
+        message = tf.dynamic_stitch(list(source.of(members).places().parts), of_members)
+        return _with_rows_like(message, of_members[0])
+
+    return packed
+
+
+def _with_rows_like(message: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    message.set_shape([None, *rows.shape[1:]])
     return message
 
 

@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.update_region.contents import Ids, Rows
 from parallax_runner.analysis.update_region.row_list import GradientList
+from parallax_runner.collectives.chosen import backend
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
@@ -39,7 +40,7 @@ def update_own_rows(rewrite: Rewrite) -> None:
     for number, together in enumerate(buckets_to_owners(rewrite, gradients)):
         with tf.name_scope(f"push_{number}/"):
             exchange = _exchange(rewrite, together, name=f"push_{number}")
-            arrived = exchange.to_owners([gradient.values for gradient in together])
+            arrived = _send(exchange, together)
             values |= _aggregates(rewrite, together, arrived, exchange)
     update = ShardedUpdate(rewrite=rewrite, values=values)
     update.visit_region()
@@ -57,6 +58,16 @@ def _exchange(rewrite: Rewrite, gradients: list[RankGradient], *, name: str) -> 
     for gradient, one in zip(gradients, known, strict=True):
         reuse_positions(rewrite, gradient, one)
     return known[0].asked.exchange.of([one.number for one in known], name=name)
+
+
+def _send(exchange: Exchange, gradients: Sequence[RankGradient]) -> list[Message]:
+    """Sends the merged rows of the gradients to their owners. A kernel merges them into the message."""
+    kernels = backend().row_kernels()
+    merged = [gradient.merged for gradient in gradients]
+    if kernels is None or None in merged:
+        return exchange.to_owners([gradient.values for gradient in gradients])
+    sums = [one for one in merged if one is not None]
+    return exchange.sums_to_owners(kernels, [one.addends for one in sums], [one.positions for one in sums])
 
 
 def _aggregates(
