@@ -57,7 +57,8 @@ def _ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Returns the numbers of all ranges, one after the other."""
     ends = np.cumsum(sizes)
     shifts = np.repeat(starts - (ends - sizes), sizes)
-    return np.arange(sizes.sum()) + shifts
+    numbers: np.ndarray = np.arange(sizes.sum()) + shifts
+    return numbers
 
 
 def _taken_sparse(batch: Batch, name: str, rows: np.ndarray) -> Batch:
