@@ -219,7 +219,7 @@ def growing(optimizer: str) -> Any:
     given = _inputs("key", "keys", "x")
     table = GrowingEmbedding(WIDTH, 1024, overflow="shared", seed=5, name="table")
     words = layers.GlobalAveragePooling1D()(table(given["keys"]))
-    other = GrowingEmbedding(2, 4096, scale=0.5, seed=6, name="other")(given["key"])
+    other = GrowingEmbedding(2, 8192, scale=0.5, seed=6, name="other")(given["key"])
     x = layers.Concatenate()([table(given["key"]) * given["x"] + words, other])
     return _compiled(keras.Model(given, layers.Dense(1)(layers.Dense(4, activation="tanh")(x))), optimizer)
 
