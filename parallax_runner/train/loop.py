@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,17 +127,10 @@ class Loop:
             return
         control.doing = Activity(Kind.VALIDATION, step)
         in_parts = not graph.validates_any_size
-        total, filler = Total(), self.feed.filler(self.feed.batch_size if in_parts else None)
-        waiting = rounds_of(self.feed.validation_batches(in_parts=in_parts, step=step), filler)
-        following = next(waiting, None)
+        filler = self.feed.filler(self.feed.batch_size if in_parts else None)
+        rounds = rounds_of(self.feed.validation_batches(in_parts=in_parts, step=step), filler)
         with RowWriter(folder_of_step(self.run_dir, step), self.feed.rank, tuple(graph.validation_rows)) as writer:
-            # After a stop request, the user does not want to wait for the remaining batches.
-            while self.all_go_on(following is not None and not control.stop_requested.is_set()):
-                if following is None:
-                    self._evaluate(Round(self.feed.any_batch, 1, 0))
-                else:
-                    total.add(following, self._written(self._evaluate(following), following, writer))
-                following = next(waiting, None)
+            total = self._total_of(rounds, writer)
             if control.stop_requested.is_set():
                 return
             found, left_out = total.result()
@@ -148,8 +141,22 @@ class Loop:
         saver = self.runner.saver
         if saver and saver.last_step == step:
             saver.validated(step)
-        counts = {"examples": int(found.examples), **({"left_out": left_out} if left_out else {})}
-        control.report("validation", step=step, loss_sum=found.loss_sum, **counts, **found.sums.fields())
+        fields = found.sums.fields()
+        if left_out:
+            fields["left_out"] = left_out
+        control.report("validation", step=step, loss_sum=found.loss_sum, examples=int(found.examples), **fields)
+
+    def _total_of(self, rounds: Iterator[Round], writer: RowWriter) -> Total:
+        """Evaluates rounds until no rank has more, or the user wants to stop and not wait for the remaining ones."""
+        total, stop_requested = Total(), self.runner.control.stop_requested
+        following = next(rounds, None)
+        while self.all_go_on(following is not None and not stop_requested.is_set()):
+            if following is None:
+                self._evaluate(Round(self.feed.any_batch, 1, 0))
+            else:
+                total.add(following, self._written(self._evaluate(following), following, writer))
+            following = next(rounds, None)
+        return total
 
     @staticmethod
     def _written(found: Evaluated, one: Round, writer: RowWriter) -> Evaluated:
