@@ -86,7 +86,16 @@ def waiting(tensors: Sequence[tf.Tensor], waits: Waits) -> list[tf.Tensor]:
 
 
 def late(tensors: Sequence[tf.Tensor], wait_ms: float) -> list[tf.Tensor]:
-    """Returns equal tensors that are there `wait_ms` after the last of `tensors`. A thread sleeps for so long."""
+    """Returns equal tensors that are there `wait_ms` after the last of `tensors`. A thread sleeps for so long.
+
+    The wait is a call of a function, because the order of exchanges depends on the ops that take long, and a call of a
+    function is one of them, like a matrix product.
+    """
+    call = tf.compat.v2.function(lambda *given: _slept(given, wait_ms))
+    return list(call(*tensors))
+
+
+def _slept(tensors: Sequence[tf.Tensor], wait_ms: float) -> list[tf.Tensor]:
     element = tf.data.Dataset.from_tensors(tuple(tensors))
     slept = gen_experimental_dataset_ops.sleep_dataset(
         element._variant_tensor,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import sys
@@ -24,6 +25,11 @@ LENGTHS = (0, 1, 3, 5000, 100_000)
 LATE_SECS = 0.1
 ENDINGS = 50
 LONG_WIDTH = 5000  # floats of a row, whose bytes do not travel with the header
+MANY = 700_003
+DTYPES_IN_PIECES = ("float16", "float32", "int64")
+MANY_ROWS = 3001
+LATER_ROWS, FIRST_ROWS = 16_384, 4096  # of 4 KiB, to each rank
+TRIES = 5
 PATIENCE_SECS = 20.0
 SLOW_SECS = 1.0
 LONG_SECS = 3.0
@@ -48,6 +54,50 @@ def sums(rank: int, _size: int) -> dict[str, Any]:
             for name, tensors in {"together": together, "alone": alone}.items():
                 found[f"{dtype} {name}"] = [_hex(array) for array in session.run(tensors)]
         return found
+
+
+def in_pieces(rank: int, size: int) -> dict[str, Any]:
+    """Sums and rows that are carried in several pieces, of lengths that are no multiple of a piece."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        given = [tf.constant(values_of(rank, MANY, dtype)) for dtype in DTYPES_IN_PIECES]
+        summed = [_digest(array) for array in session.run([ops.sum_of_one(one, name="many") for one in given])]
+        counts = [MANY_ROWS + rank + other for other in range(size)]
+        own = rows_to_all(rank, size)
+        came, came_counts = session.run(ops.all_to_all(tf.constant(own), tf.constant(counts), name="many_rows"))
+        return {"sums": summed, "rows": _digest(came), "counts": came_counts.tolist()}
+
+
+def rows_to_all(rank: int, size: int) -> np.ndarray:
+    """Returns the rows that a rank sends: int32 [rows, 101], rank after rank."""
+    count = sum(MANY_ROWS + rank + other for other in range(size))
+    return np.arange(count * 101, dtype=np.int32).reshape(count, 101) * (rank + 1)
+
+
+def urgent(rank: int, size: int) -> dict[str, Any]:
+    """What is needed in a later step, and what is needed first but begins later, at the same time. Tells for each try
+    whether the latter came first."""
+    with tf.Graph().as_default(), tf.Session() as session:
+
+        def long_rows(count: int) -> tf.Tensor:
+            return tf.fill([count * size, 1024], tf.constant(float(rank)))
+
+        def ended(after: tf.Tensor) -> tf.Tensor:
+            return tf.numpy_function(lambda _: np.float64(time.monotonic()), [tf.shape(after)], tf.float64)
+
+        counts = tf.placeholder(tf.int32, [None])
+        with stream("later", deadline_steps=1):
+            later, _ = ops.all_to_all(long_rows(LATER_ROWS), counts * LATER_ROWS, name="later")
+        begun = tf.numpy_function(_until_payloads_wait, [counts], tf.int32)
+        first, _ = ops.all_to_all(long_rows(FIRST_ROWS), tf.ensure_shape(begun, [None]) * FIRST_ROWS, name="first")
+        times = [session.run([ended(first), ended(later)], {counts: [1] * size}) for _ in range(TRIES)]
+        return {"is_first": [bool(first_secs < later_secs) for first_secs, later_secs in times]}
+
+
+def _until_payloads_wait(counts: np.ndarray) -> np.ndarray:
+    """Returns `counts` when this rank offers a payload."""
+    while not native_ops().transfers():
+        time.sleep(0.001)
+    return counts
 
 
 def late(rank: int, size: int) -> dict[str, Any]:
@@ -272,7 +322,26 @@ def places(_rank: int, _size: int) -> dict[str, Any]:
         return {"places": [int(one) for one in session.run([ops.rank_op(), ops.size_op(), ops.local_rank_op()])]}
 
 
-CASES = (sums, late, rows, ended_rows, in_loops, streams, sessions, faults, uncounted, ahead, waiting, places)
+CASES = (
+    sums,
+    in_pieces,
+    urgent,
+    late,
+    rows,
+    ended_rows,
+    in_loops,
+    streams,
+    sessions,
+    faults,
+    uncounted,
+    ahead,
+    waiting,
+    places,
+)
+
+
+def _digest(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array)).hexdigest()
 
 
 def _hex(array: np.ndarray) -> str:

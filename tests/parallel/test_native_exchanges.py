@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -19,7 +20,18 @@ import tensorflow as tf
 from parallax_runner.collectives.native.library import library
 from parallax_runner.launch.job import thread_environment
 from parallax_runner.launch.mpirun.command import ALLOW_ROOT, SHARE_CORES, YIELD_WHEN_IDLE, find_mpirun
-from tests.parallel.native_script import ENDINGS, LENGTHS, LONG_SECS, NUMBERS, SLOW_SECS, values_of
+from tests.parallel.native_script import (
+    DTYPES_IN_PIECES,
+    ENDINGS,
+    LENGTHS,
+    LONG_SECS,
+    MANY,
+    MANY_ROWS,
+    NUMBERS,
+    SLOW_SECS,
+    rows_to_all,
+    values_of,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("native_script.py")
@@ -81,6 +93,34 @@ def test_sums_are_added_in_rank_order(ranks: list, dtype: str) -> None:
     for rank in ranks:
         assert rank["sums"][f"{dtype} together"] == expected
         assert rank["sums"][f"{dtype} alone"] == expected
+
+
+def test_long_sums_are_added_in_rank_order(ranks: list) -> None:
+    """They are carried in pieces, and each rank sums a part of them in several steps."""
+    expected = []
+    for dtype in DTYPES_IN_PIECES:
+        wide = np.float32 if dtype == "float16" else tf.as_dtype(dtype).as_numpy_dtype
+        total = values_of(0, MANY, dtype).astype(wide)
+        for rank in range(1, len(ranks)):
+            total = total + values_of(rank, MANY, dtype).astype(wide)
+        expected.append(hashlib.sha256(total.astype(tf.as_dtype(dtype).as_numpy_dtype)).hexdigest())
+    assert [rank["in_pieces"]["sums"] for rank in ranks] == [expected] * len(ranks)
+
+
+def test_many_rows_arrive_in_rank_order(ranks: list) -> None:
+    size = len(ranks)
+    for rank, found in enumerate(ranks):
+        parts = []
+        for other in range(size):
+            before = sum(MANY_ROWS + other + to for to in range(rank))
+            parts.append(rows_to_all(other, size)[before : before + MANY_ROWS + other + rank])
+        assert found["in_pieces"]["counts"] == [len(part) for part in parts]
+        assert found["in_pieces"]["rows"] == hashlib.sha256(np.concatenate(parts)).hexdigest()
+
+
+def test_what_is_needed_first_comes_first(ranks: list) -> None:
+    """Also if it begins later. On a busy machine, a rank may begin so late that the other exchange has ended."""
+    assert any(all(tries) for tries in zip(*(rank["urgent"]["is_first"] for rank in ranks), strict=True))
 
 
 def test_no_sum_depends_on_which_rank_is_late(ranks: list) -> None:

@@ -112,5 +112,7 @@ def _with_key(outputs: Any) -> Any:
     rewritten."""
     first = outputs if isinstance(outputs, tf.Tensor) else outputs[0]
     first.op._set_attr("key", tf.AttrValue(s=first.op.name.encode()))
-    first.op._set_attr("stream", tf.AttrValue(s=current_stream().encode()))
+    stream = current_stream()
+    first.op._set_attr("stream", tf.AttrValue(s=stream.name.encode()))
+    first.op._set_attr("deadline_steps", tf.AttrValue(i=stream.deadline_steps))
     return outputs

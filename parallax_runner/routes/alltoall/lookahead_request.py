@@ -28,7 +28,7 @@ def ask_ahead(rewrite: Rewrite) -> None:
         return
     batch = NextBatch(rewrite)
     placements = [placement for wave in rewrite.of_route(AlltoallState).waves for placement in wave.asked.placements]
-    with tf.name_scope("next/"), stream("next"):
+    with tf.name_scope("next/"), stream("next", deadline_steps=1):
         ids = [batch.of(ids) for wave in rewrite.of_route(AlltoallState).waves for ids in wave.asked.ids]
         asked = ask(rewrite, placements, ids, name="next")
         later = _early_and_late(asked, running=[wave.asked.exchange for wave in rewrite.of_route(AlltoallState).waves])

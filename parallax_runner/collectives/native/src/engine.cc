@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 
@@ -15,7 +16,6 @@ namespace {
 constexpr int kHeaderTag = 1;
 constexpr int kFirstPayloadTag = 2;
 constexpr int kPayloadTags = 20000;  // MPI guarantees tags up to 32767
-constexpr int64_t kPieceBytes = int64_t{1} << 30;  // MPI counts bytes in an int
 constexpr auto kShortestPause = std::chrono::microseconds(10);
 constexpr auto kLongestPause = std::chrono::microseconds(100);
 constexpr auto kLongWait = std::chrono::milliseconds(20);  // after this time, pauses may be longer
@@ -77,6 +77,8 @@ std::string Engine::Join() {
   int is_initialized = 0, provided = MPI_THREAD_SINGLE;
   MPI_Initialized(&is_initialized);
   if (!is_initialized) {
+    // Otherwise the first 64 KB of each piece leave before the receiver asks for it. The user's own value remains.
+    setenv("OMPI_MCA_btl_tcp_rndv_eager_limit", "4096", /*overwrite=*/0);
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) return "MPI does not start";
     must_finalize_ = true;
   } else {
@@ -92,6 +94,7 @@ std::string Engine::Join() {
   MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &on_host);
   MPI_Comm_rank(on_host, &local_rank_);
   MPI_Comm_free(&on_host);
+  transfers_.Connect(comm_, size_);
   next_tag_.assign(size_, 0);
   has_left_.assign(size_, false);
   thread_ = std::thread([this] { Run(); });
@@ -163,9 +166,9 @@ void Engine::Run() {
   while (true) {
     bool is_progress = TakeCommands();
     is_progress |= TakeMessages();
-    is_progress |= TestTransfers();
+    is_progress |= transfers_.Test();
     CountWaiting();
-    const bool is_busy = !exchanges_.empty() || !requests_.empty();
+    const bool is_busy = !exchanges_.empty() || transfers_.Count() > 0;
     if (is_busy && Clock::now() > next_report) {
       ReportWaiting();
       next_report = Clock::now() + std::chrono::seconds(1);
@@ -191,14 +194,14 @@ void Engine::Run() {
   TellOthers(Identity(), Kind::kLeaving, "");
   // The messages that say so are short. What no rank takes any more stays behind.
   const auto end = Clock::now() + std::chrono::milliseconds(200);
-  while (!requests_.empty() && Clock::now() < end) {
-    TestTransfers();
+  while (transfers_.Count() > 0 && Clock::now() < end) {
+    transfers_.Test();
     std::this_thread::sleep_for(kShortestPause);
   }
 }
 
 void Engine::CountWaiting() {
-  transfers_under_way_ = static_cast<int>(requests_.size());
+  transfers_under_way_ = transfers_.Count();
   int early = 0;
   for (const auto& entry : early_) early += static_cast<int>(entry.second.size());
   early_messages_ = early;
@@ -234,6 +237,7 @@ void Engine::Begin(const std::shared_ptr<Exchange>& exchange) {
     for (auto& [from, message] : entry->second) Drain(from, message.header);
     entry = early_.erase(entry);
   }
+  exchange->urgency.order = begun_exchanges_++;
   exchanges_[identity] = exchange;
   for (const int other : exchange->missing) {
     if (has_left_[other]) {
@@ -256,16 +260,16 @@ void Engine::Begin(const std::shared_ptr<Exchange>& exchange) {
 
 bool Engine::TakeMessages() {
   bool is_progress = false;
-  while (!exchanges_.empty() || !requests_.empty()) {
+  while (!exchanges_.empty() || transfers_.Count() > 0) {
     int is_there = 0;
     MPI_Message message;
     MPI_Status status;
-    if (!Check(MPI_Improbe(MPI_ANY_SOURCE, kHeaderTag, comm_, &is_there, &message, &status), "MPI_Improbe")) break;
+    if (!transfers_.Check(MPI_Improbe(MPI_ANY_SOURCE, kHeaderTag, comm_, &is_there, &message, &status), "MPI_Improbe")) break;
     if (!is_there) break;
     int bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
     std::vector<char> data(bytes);
-    if (!Check(MPI_Mrecv(data.data(), bytes, MPI_BYTE, &message, &status), "MPI_Mrecv")) break;
+    if (!transfers_.Check(MPI_Mrecv(data.data(), bytes, MPI_BYTE, &message, &status), "MPI_Mrecv")) break;
     Received received;
     std::memcpy(&received.header, data.data(), sizeof(Header));
     received.inline_payload.assign(data.begin() + sizeof(Header), data.end());
@@ -373,103 +377,47 @@ void Engine::Send(const std::shared_ptr<Exchange>& exchange, int to, Content con
   std::vector<char> message(sizeof(Header) + (is_inline ? bytes : 0));
   std::memcpy(message.data(), &header, sizeof(Header));
   if (is_inline && bytes > 0) std::memcpy(message.data() + sizeof(Header), data, bytes);
-  SendMessage(to, std::move(message), exchange);
+  transfers_.SendMessage(to, kHeaderTag, std::move(message));
   if (is_inline) return;
-  const char* begin = static_cast<const char*>(data);
-  for (int64_t offset = 0; offset < bytes; offset += kPieceBytes) {
-    const int count = static_cast<int>(std::min(kPieceBytes, bytes - offset));
-    MPI_Request request;
-    if (!Check(MPI_Isend(begin + offset, count, MPI_BYTE, to, header.payload_tag, comm_, &request), "MPI_Isend")) return;
-    AddTransfer(request, {exchange, held, nullptr});
-  }
-}
-
-void Engine::SendMessage(int to, std::vector<char> message, std::shared_ptr<Exchange> exchange) {
-  auto kept = std::make_shared<std::vector<char>>(std::move(message));
-  MPI_Request request;
-  const int code =
-      MPI_Isend(kept->data(), static_cast<int>(kept->size()), MPI_BYTE, to, kHeaderTag, comm_, &request);
-  if (Check(code, "MPI_Isend")) AddTransfer(request, {std::move(exchange), kept, nullptr});
+  transfers_.SendPayload(to, header.payload_tag, static_cast<const char*>(data), bytes, std::move(held));
 }
 
 void Engine::Receive(const std::shared_ptr<Exchange>& exchange, int from, const Received& message, void* data,
-                     Held held, std::function<void()> then) {
-  if (message.header.payload_tag != 0) {
-    ReceivePieces(exchange, from, message.header, data, std::move(held), std::move(then));
+                     Held held, std::function<void(int64_t)> on_arrived) {
+  const Header& header = message.header;
+  if (header.payload_tag == 0) {
+    if (!message.inline_payload.empty()) {
+      std::memcpy(data, message.inline_payload.data(), message.inline_payload.size());
+    }
+    on_arrived(header.payload_bytes);
     return;
   }
-  if (!message.inline_payload.empty()) {
-    std::memcpy(data, message.inline_payload.data(), message.inline_payload.size());
-  }
-  then();
-}
-
-void Engine::ReceivePieces(const std::shared_ptr<Exchange>& exchange, int from, const Header& header, void* data,
-                           Held held, std::function<void()> then) {
-  char* begin = static_cast<char*>(data);
-  for (int64_t offset = 0; offset < header.payload_bytes; offset += kPieceBytes) {
-    const int64_t left = header.payload_bytes - offset;
-    const int count = static_cast<int>(std::min(kPieceBytes, left));
-    MPI_Request request;
-    const int code = MPI_Irecv(begin + offset, count, MPI_BYTE, from, header.payload_tag, comm_, &request);
-    if (!Check(code, "MPI_Irecv")) return;
-    // Messages of one tag come in their order, so the last piece ends last.
-    AddTransfer(request, {exchange, held, left <= kPieceBytes ? std::move(then) : nullptr});
-  }
+  Incoming incoming;
+  incoming.from = from;
+  incoming.tag = header.payload_tag;
+  incoming.to = static_cast<char*>(data);
+  incoming.bytes = header.payload_bytes;
+  incoming.urgency = exchange->urgency;
+  incoming.held = std::move(held);
+  incoming.on_arrived = [this, exchange, on_arrived = std::move(on_arrived)](int64_t arrived_bytes) {
+    if (exchange->is_finished) return;
+    on_arrived(arrived_bytes);
+    FinishIfDone(exchange);
+  };
+  transfers_.Receive(std::move(incoming));
 }
 
 // Takes a payload that nobody needs, so that its sender's request ends.
 void Engine::Drain(int from, const Header& header) {
   if (header.payload_tag == 0) return;
-  auto memory = std::make_shared<std::vector<char>>(header.payload_bytes);
-  ReceivePieces(nullptr, from, header, memory->data(), memory, nullptr);
-}
-
-void Engine::AddTransfer(MPI_Request request, Transfer transfer) {
-  requests_.push_back(request);
-  transfers_.push_back(std::move(transfer));
-}
-
-bool Engine::TestTransfers() {
-  if (requests_.empty()) return false;
-  std::vector<int> ended(requests_.size());
-  int count = 0;
-  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, ended.data(),
-                                MPI_STATUSES_IGNORE);
-  if (!Check(code, "MPI_Testsome")) {
-    DropEndedRequests();
-    return false;
-  }
-  if (count == MPI_UNDEFINED || count == 0) return false;
-  std::vector<Transfer> done;
-  for (int i = 0; i < count; ++i) done.push_back(std::move(transfers_[ended[i]]));
-  std::sort(ended.begin(), ended.begin() + count);
-  for (int i = count - 1; i >= 0; --i) {
-    const size_t place = ended[i];
-    requests_[place] = requests_.back();
-    transfers_[place] = std::move(transfers_.back());
-    requests_.pop_back();
-    transfers_.pop_back();
-  }
-  for (Transfer& transfer : done) {
-    if (transfer.exchange == nullptr || transfer.exchange->is_finished || !transfer.then) continue;
-    transfer.then();
-    FinishIfDone(transfer.exchange);
-  }
-  return true;
-}
-
-// After an error, MPI does not say which requests have ended. It has set them to null. All exchanges have failed.
-void Engine::DropEndedRequests() {
-  size_t kept = 0;
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == MPI_REQUEST_NULL) continue;
-    requests_[kept] = requests_[i];
-    if (kept != i) transfers_[kept] = std::move(transfers_[i]);
-    ++kept;
-  }
-  requests_.resize(kept);
-  transfers_.resize(kept);
+  const auto memory = std::make_shared<std::vector<char>>(header.payload_bytes);
+  Incoming incoming;
+  incoming.from = from;
+  incoming.tag = header.payload_tag;
+  incoming.to = memory->data();
+  incoming.bytes = header.payload_bytes;
+  incoming.held = memory;
+  transfers_.Receive(std::move(incoming));
 }
 
 void Engine::TellOthers(const Identity& identity, Kind kind, const std::string& why) {
@@ -481,7 +429,7 @@ void Engine::TellOthers(const Identity& identity, Kind kind, const std::string& 
   std::memcpy(message.data(), &header, sizeof(Header));
   std::memcpy(message.data() + sizeof(Header), why.data(), header.payload_bytes);
   for (int other = 0; other < size_; ++other) {
-    if (other != rank_ && !has_left_[other]) SendMessage(other, message, nullptr);
+    if (other != rank_ && !has_left_[other]) transfers_.SendMessage(other, kHeaderTag, message);
   }
 }
 
@@ -504,15 +452,6 @@ void Engine::Fail(std::shared_ptr<Exchange> exchange, const std::string& why, bo
 void Engine::FailAll(const std::string& why) {
   auto exchanges = exchanges_;
   for (const auto& entry : exchanges) Fail(entry.second, why, true);
-}
-
-bool Engine::Check(int code, const char* call) {
-  if (code == MPI_SUCCESS) return true;
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  FailAll(std::string(call) + ": " + std::string(text, length));
-  return false;
 }
 
 std::vector<int> Engine::Awaited() {

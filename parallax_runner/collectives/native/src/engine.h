@@ -19,12 +19,11 @@
 #include <vector>
 
 #include "message.h"
+#include "transfers.h"
 
 namespace parallax {
 
 using Clock = std::chrono::steady_clock;
-// Keeps memory alive while MPI reads or writes it.
-using Held = std::shared_ptr<void>;
 
 struct Received {
   Header header;
@@ -62,6 +61,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   const Content& content() const { return content_; }
   const std::string& name() const { return name_; }
 
+  Urgency urgency;
   bool is_finished = false;
   bool is_told = false;  // the log says that this exchange waits
   std::set<int> missing;  // ranks that have sent nothing yet
@@ -108,16 +108,12 @@ class Engine {
   // The following are for exchanges, in the engine's thread.
   void Send(const std::shared_ptr<Exchange>& exchange, int to, Content content, const void* data, int64_t bytes,
             Held held);
-  // Puts the payload of a message into `data`. `then` is called when it is there, unless the exchange has failed.
+  // Puts the payload of a message into `data`. `on_arrived` is called whenever more of it is there, with the number of
+  // bytes so far, until the exchange ends.
   void Receive(const std::shared_ptr<Exchange>& exchange, int from, const Received& message, void* data, Held held,
-               std::function<void()> then);
+               std::function<void(int64_t arrived_bytes)> on_arrived);
 
  private:
-  struct Transfer {
-    std::shared_ptr<Exchange> exchange;  // null for messages that belong to none
-    Held held;
-    std::function<void()> then;
-  };
   // The runs of one stream of a session.
   struct Runs {
     int64_t step = -1;
@@ -137,12 +133,8 @@ class Engine {
   void Run();
   void FinishIfDone(std::shared_ptr<Exchange> exchange);
   void Fail(std::shared_ptr<Exchange> exchange, const std::string& why, bool tell_others);
-  void ReceivePieces(const std::shared_ptr<Exchange>& exchange, int from, const Header& header, void* data, Held held,
-                     std::function<void()> then);
   bool TakeCommands();
   bool TakeMessages();
-  bool TestTransfers();
-  void DropEndedRequests();
   void Begin(const std::shared_ptr<Exchange>& exchange);
   void Deliver(int from, Received message);
   void DeliverTo(std::shared_ptr<Exchange> exchange, int from, Received message);
@@ -150,12 +142,9 @@ class Engine {
   void DropEarly(int from, const Identity& identity);
   void Drain(int from, const Header& header);
   void TellOthers(const Identity& identity, Kind kind, const std::string& why);
-  void SendMessage(int to, std::vector<char> message, std::shared_ptr<Exchange> exchange);
-  void AddTransfer(MPI_Request request, Transfer transfer);
   void CountWaiting();
   void ReportWaiting();
   void FailAll(const std::string& why);
-  bool Check(int code, const char* call);
 
   std::atomic<bool> is_joined_{false};
   std::atomic<int> transfers_under_way_{0}, early_messages_{0};
@@ -175,8 +164,8 @@ class Engine {
   // The thread's own.
   std::map<Identity, std::shared_ptr<Exchange>> exchanges_;
   std::map<Identity, std::vector<std::pair<int, Received>>> early_;
-  std::vector<MPI_Request> requests_;
-  std::vector<Transfer> transfers_;
+  Transfers transfers_{[this](const std::string& error) { FailAll(error); }};
+  uint64_t begun_exchanges_ = 0;
   std::vector<int32_t> next_tag_;
   std::vector<bool> has_left_;
   std::map<std::pair<uint32_t, uint64_t>, std::vector<uint64_t>> newest_run_;  // of each rank, by epoch and stream

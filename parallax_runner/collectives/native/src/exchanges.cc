@@ -1,5 +1,6 @@
 #include "exchanges.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +16,8 @@ using tensorflow::TensorShape;
 
 // Up to this size, a rank sends its addends to all others at once, which takes one message less per sum.
 constexpr int64_t kDirectBytes = 16384;
+// Sums are sent in messages of at least this size.
+constexpr int64_t kSumBytes = 128 * 1024;
 
 Held Holding(const Tensor& tensor) { return std::make_shared<Tensor>(tensor); }
 
@@ -50,9 +53,10 @@ SumExchange::SumExchange(Identity identity, Content content, std::string name, W
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
       came_(size_),
-      addends_to_come_(size_ - 1),
-      parts_to_come_(0) {
-  if (!IsDirect()) parts_to_come_ = size_ - 1;
+      came_bytes_(size_),
+      sums_begun_bytes_(size_),
+      addends_to_come_(size_ - 1) {
+  if (!IsDirect()) sum_bytes_to_come_ = (content.rows - Count(rank_)) * content.row_bytes;
   if (inputs_.size() == 1) {
     own_ = inputs_[0];
     sums_ = outputs_[0];
@@ -75,45 +79,63 @@ void SumExchange::Start(Engine& engine) {
   const int64_t element_bytes = content().row_bytes;
   for (int other = 0; other < size_; ++other) {
     if (other == rank_) continue;
-    const int64_t first = IsDirect() ? 0 : First(other);
-    const int64_t count = IsDirect() ? content().rows : Count(other);
-    const char* data = Data(own_) + first * element_bytes;
-    engine.Send(shared_from_this(), other, content(), data, count * element_bytes, Holding(own_));
-    came_[other] = Tensor(dtype, TensorShape({IsDirect() ? content().rows : Count(rank_)}));
+    const char* data = Data(own_) + PartBegin(other) * element_bytes;
+    engine.Send(shared_from_this(), other, content(), data, PartOf(other) * element_bytes, Holding(own_));
+    came_[other] = Tensor(dtype, TensorShape({PartOf(rank_)}));
   }
-  if (size_ == 1) AddUp(engine);
+  if (size_ == 1) AddUpWhatCame(engine);
 }
 
 void SumExchange::Take(Engine& engine, int from, Received message) {
+  const int64_t bytes = message.header.payload_bytes;
   if (message.header.content.phase == 0) {
+    addends_to_come_ -= 1;
     Tensor& to = came_[from];
-    engine.Receive(shared_from_this(), from, message, Data(to), Holding(to), [this, &engine] {
-      addends_to_come_ -= 1;
-      if (addends_to_come_ == 0) AddUp(engine);
+    engine.Receive(shared_from_this(), from, message, Data(to), Holding(to), [this, &engine, from](int64_t arrived_bytes) {
+      came_bytes_[from] = arrived_bytes;
+      AddUpWhatCame(engine);
     });
     return;
   }
-  char* to = Sums() + First(from) * content().row_bytes;
-  engine.Receive(shared_from_this(), from, message, to, Holding(sums_), [this] { parts_to_come_ -= 1; });
+  char* to = Sums() + First(from) * content().row_bytes + sums_begun_bytes_[from];
+  sums_begun_bytes_[from] += bytes;
+  engine.Receive(shared_from_this(), from, message, to, Holding(sums_), [this, bytes](int64_t arrived_bytes) {
+    if (arrived_bytes == bytes) sum_bytes_to_come_ -= bytes;
+  });
 }
 
-void SumExchange::AddUp(Engine& engine) {
-  const int64_t first = IsDirect() ? 0 : First(rank_);
-  const int64_t count = IsDirect() ? content().rows : Count(rank_);
-  const int64_t offset_bytes = first * content().row_bytes;
-  std::vector<const char*> parts(size_);
+// Sums the elements of the own part that have come from all ranks, and sends them, unless they are few and more come.
+void SumExchange::AddUpWhatCame(Engine& engine) {
+  const int64_t element_bytes = content().row_bytes;
+  int64_t came = PartOf(rank_);
   for (int rank = 0; rank < size_; ++rank) {
-    parts[rank] = rank == rank_ ? Data(own_) + offset_bytes : Data(came_[rank]);
+    if (rank != rank_) came = std::min(came, came_bytes_[rank] / element_bytes);
   }
-  Sum(static_cast<tensorflow::DataType>(content().dtype), parts, Sums() + offset_bytes, count);
-  has_sum_ = true;
+  const int64_t first = summed_, count = came - summed_;
+  if (count == 0) return;
+  const bool is_last = came == PartOf(rank_);
+  if (!is_last && count * element_bytes < kSumBytes) return;
+  AddUp(first, count);
+  summed_ = came;
   if (IsDirect()) return;
   Content sums = content();
   sums.phase = 1;
+  const char* data = Sums() + (First(rank_) + first) * element_bytes;
   for (int other = 0; other < size_; ++other) {
     if (other == rank_) continue;
-    engine.Send(shared_from_this(), other, sums, Sums() + offset_bytes, count * content().row_bytes, Holding(sums_));
+    engine.Send(shared_from_this(), other, sums, data, count * element_bytes, Holding(sums_));
   }
+}
+
+// Sums `count` elements of the own part, from the element `first` of the part.
+void SumExchange::AddUp(int64_t first, int64_t count) {
+  const int64_t in_part_bytes = first * content().row_bytes;
+  const int64_t in_all_bytes = PartBegin(rank_) * content().row_bytes + in_part_bytes;
+  std::vector<const char*> parts(size_);
+  for (int rank = 0; rank < size_; ++rank) {
+    parts[rank] = rank == rank_ ? Data(own_) + in_all_bytes : Data(came_[rank]) + in_part_bytes;
+  }
+  Sum(static_cast<tensorflow::DataType>(content().dtype), parts, Sums() + in_all_bytes, count);
 }
 
 void SumExchange::WriteOutputs() {
@@ -190,7 +212,11 @@ void RowExchange::Allocate(Engine& engine) {
       for (int other = 0; other < rank_ && !counts_.empty(); ++other) before += counts_[other];
       if (bytes > 0) std::memcpy(to, rows_.tensor_data().data() + before * content().row_bytes, bytes);
     } else {
-      engine.Receive(shared_from_this(), rank, messages_[rank], to, Holding(*output), [this] { payloads_to_come_ -= 1; });
+      const int64_t awaited_bytes = messages_[rank].header.payload_bytes;
+      const auto count_payload = [this, awaited_bytes](int64_t arrived_bytes) {
+        if (arrived_bytes == awaited_bytes) payloads_to_come_ -= 1;
+      };
+      engine.Receive(shared_from_this(), rank, messages_[rank], to, Holding(*output), count_payload);
     }
     to += bytes;
   }
@@ -222,12 +248,15 @@ void BroadcastExchange::Start(Engine& engine) {
 }
 
 void BroadcastExchange::Take(Engine& engine, int from, Received message) {
-  const auto count = [this] { messages_to_come_ -= 1; };
-  if (from == 0) {
-    engine.Receive(shared_from_this(), from, message, Data(output_), Holding(output_), count);
-  } else {
-    count();
+  if (from != 0) {
+    messages_to_come_ -= 1;
+    return;
   }
+  const int64_t awaited_bytes = message.header.payload_bytes;
+  engine.Receive(shared_from_this(), from, message, Data(output_), Holding(output_),
+                 [this, awaited_bytes](int64_t arrived_bytes) {
+                   if (arrived_bytes == awaited_bytes) messages_to_come_ -= 1;
+                 });
 }
 
 }  // namespace parallax

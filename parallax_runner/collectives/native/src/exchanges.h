@@ -46,14 +46,15 @@ class OpExchange : public Exchange {
 };
 
 // Sums of tensors of one type. Between two ranks, and for few bytes, each rank sends all it has to all others. Otherwise
-// each rank sums a part of the elements for all.
+// each rank sums a part of the elements for all. It sends the first sums while the last addends still come, so that both
+// directions of a link are in use.
 class SumExchange : public OpExchange {
  public:
   SumExchange(Identity identity, Content content, std::string name, WaitingOp op, std::vector<tensorflow::Tensor> inputs,
               std::vector<tensorflow::Tensor> outputs);
   void Start(Engine& engine) override;
   void Take(Engine& engine, int from, Received message) override;
-  bool HasResults() const override { return has_sum_ && parts_to_come_ == 0; }
+  bool HasResults() const override { return addends_to_come_ == 0 && summed_ == PartOf(rank_) && sum_bytes_to_come_ == 0; }
 
  protected:
   void WriteOutputs() override;
@@ -62,7 +63,11 @@ class SumExchange : public OpExchange {
   int64_t First(int rank) const { return content().rows * rank / size_; }
   int64_t Count(int rank) const { return First(rank + 1) - First(rank); }
   bool IsDirect() const;
-  void AddUp(Engine& engine);
+  // The part of the elements that a rank sums: where it begins, and how many elements it has.
+  int64_t PartBegin(int rank) const { return IsDirect() ? 0 : First(rank); }
+  int64_t PartOf(int rank) const { return IsDirect() ? content().rows : Count(rank); }
+  void AddUpWhatCame(Engine& engine);
+  void AddUp(int64_t first, int64_t count);
   char* Sums() { return const_cast<char*>(sums_.tensor_data().data()); }
 
   const int size_, rank_;
@@ -70,8 +75,11 @@ class SumExchange : public OpExchange {
   std::vector<tensorflow::Tensor> outputs_;
   tensorflow::Tensor own_, sums_;  // flat: the inputs and outputs, or copies if there are several
   std::vector<tensorflow::Tensor> came_;  // by rank: the elements that this rank sums
-  int addends_to_come_, parts_to_come_;
-  bool has_sum_ = false;
+  std::vector<int64_t> came_bytes_;        // of these
+  std::vector<int64_t> sums_begun_bytes_;  // by rank: the sums of its part that it has announced
+  int64_t summed_ = 0;                     // elements of the own part
+  int addends_to_come_;                    // ranks that have announced nothing yet
+  int64_t sum_bytes_to_come_ = 0;
 };
 
 // Rows of all ranks, one rank after the other. `counts` are the rows that go to each rank, or empty if all rows go to

@@ -44,6 +44,7 @@ class ExchangeOp : public AsyncOpKernel {
     if (key_.empty()) key_ = name();
     std::string stream;
     OP_REQUIRES_OK(construction, construction->GetAttr("stream", &stream));
+    OP_REQUIRES_OK(construction, construction->GetAttr("deadline_steps", &deadline_steps_));
     key_fingerprint_ = Fingerprint(key_);
     stream_fingerprint_ = Fingerprint(stream);
   }
@@ -57,6 +58,7 @@ class ExchangeOp : public AsyncOpKernel {
     const bool is_watched = exchange->op().WatchCancellation([watched, why] {
       if (const auto one = watched.lock()) Engine::Instance().Cancel(one, why);
     });
+    exchange->urgency.deadline_steps = deadline_steps_;
     Engine::Instance().Post(exchange);
     if (!is_watched) Engine::Instance().Cancel(exchange, why);
   }
@@ -74,6 +76,7 @@ class ExchangeOp : public AsyncOpKernel {
 
  private:
   std::string key_;
+  int deadline_steps_ = 0;  // after how many steps the result is needed
   uint64_t key_fingerprint_ = 0, stream_fingerprint_ = 0;
 };
 
@@ -247,6 +250,7 @@ REGISTER_OP("ParallaxSum")
     .Attr("T: {half, bfloat16, float, double, int8, uint8, int16, uint16, int32, int64}")
     .Attr("key: string = ''")
     .Attr("stream: string = ''")
+    .Attr("deadline_steps: int >= 0 = 0")
     .Input("values: N * T")
     .Output("sums: N * T")
     .SetIsStateful()
@@ -256,6 +260,7 @@ REGISTER_OP("ParallaxGather")
     .Attr("T: {numbertype, bool}")
     .Attr("key: string = ''")
     .Attr("stream: string = ''")
+    .Attr("deadline_steps: int >= 0 = 0")
     .Input("rows: T")
     .Output("gathered: T")
     .SetIsStateful()
@@ -265,6 +270,7 @@ REGISTER_OP("ParallaxAllToAll")
     .Attr("T: {numbertype, bool}")
     .Attr("key: string = ''")
     .Attr("stream: string = ''")
+    .Attr("deadline_steps: int >= 0 = 0")
     .Input("rows: T")
     .Input("counts: int32")
     .Output("came: T")
@@ -280,6 +286,7 @@ REGISTER_OP("ParallaxBroadcast")
     .Attr("T: {numbertype, bool}")
     .Attr("key: string = ''")
     .Attr("stream: string = ''")
+    .Attr("deadline_steps: int >= 0 = 0")
     .Input("value: T")
     .Output("of_chief: T")
     .SetIsStateful()
