@@ -56,11 +56,11 @@ def _measure(backend: str, mbit: int) -> None:
         ready = ops.sum_of_one(tf.ones([1]), name="ready")
         exchanges: dict[str, tuple[tf.Tensor, float]] = {}
         for kib in KIB_A_PAIR:
-            rows = _not_folded(tf.ones([kib * size, KIB // 4]))
+            rows = _drawn([kib * size, KIB // 4])
             came, _ = ops.all_to_all(rows, tf.fill([size], kib), name=f"rows_{kib}")
             exchanges[f"all to all, {kib} KiB a pair"] = (came, kib * KIB * (size - 1))
         for kib in KIB_SUMMED:
-            summed = ops.sum_of_one(_not_folded(tf.ones([kib * KIB // 4])), name=f"sum_{kib}")
+            summed = ops.sum_of_one(_drawn([kib * KIB // 4]), name=f"sum_{kib}")
             exchanges[f"sum of {kib} KiB"] = (summed, 2 * kib * KIB * (size - 1) / size)
         for name, (tensor, sent_bytes) in exchanges.items():
             times_ms = [_once_ms(session, ready, tensor) for _ in range(REPEATS)][1:]
@@ -70,9 +70,10 @@ def _measure(backend: str, mbit: int) -> None:
                 print(f"{backend:8} {name:28} {median:7.1f} ms ({low:.1f} to {high:.1f}), bytes alone {link_ms:.1f} ms")
 
 
-def _not_folded(value: tf.Tensor) -> tf.Tensor:
-    """Returns an equal tensor. TensorFlow would compute Horovod's exchange of a constant once only."""
-    return tf.placeholder_with_default(value, value.shape)
+def _drawn(shape: list[int]) -> tf.Tensor:
+    """Returns numbers that are equal to each other, but drawn in each run: TensorFlow computes Horovod's exchange of a
+    constant once only."""
+    return tf.fill(shape, tf.random.uniform([]))
 
 
 def _once_ms(session: tf.Session, ready: tf.Tensor, tensor: tf.Tensor) -> float:
