@@ -32,7 +32,7 @@ def test_rows_come_back_with_the_same_bits(kinds: tuple[tuple[str, tuple[int, ..
         mixed = MixedMessage(given, RANKS)
         message = mixed.joined(given, tf.constant(COUNTS))
         found = mixed.split(message, tf.constant(COUNTS))
-        assert [one.shape.as_list() for one in found] == [one.shape.as_list() for one in given]
+        assert [one.shape.as_list()[1:] for one in found] == [one.shape.as_list()[1:] for one in given]
         sent, *came = session.run([message, *found], dict(zip(given, rows, strict=True)))
     assert [one.dtype for one in came] == [one.dtype for one in rows]
     assert [one.tobytes() for one in came] == [one.tobytes() for one in rows]
