@@ -378,15 +378,6 @@ def test_owners_of_rows_get_and_send_no_more_than_planned(case: Case, launched: 
     assert step.count(launched.ops.all_to_all, "") == sum({True: 2, False: 3}[each] for each in are_ahead)
 
 
-@pytest.mark.cases([case for case in MATRIX if (case.comm, case.model) == ("sharded", "two_waves")])
-def test_rows_of_two_dtypes_travel_in_one_exchange(case: Case, launched: Launches) -> None:
-    dtypes = {variable.dtype for variable in case.plan(case.single()).by_route(Route.ALLTOALL)}
-    assert dtypes == {"float32", "float64"}
-    ops = Step.of(case, launched).ops
-    pushes = [name for _, type_, name in ops if type_ == launched.ops.all_to_all and "to_owners" in name]
-    assert len(pushes) == 1, pushes
-
-
 @pytest.mark.cases([case for case in (*MATRIX, *COMPRESSED) if case.model == "deep"])
 def test_dense_gradients_leave_in_buckets(case: Case, launched: Launches) -> None:
     """Compressed values use no ring: each rank sums a part of the bucket, which all ranks send to it."""
