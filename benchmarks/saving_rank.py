@@ -30,6 +30,7 @@ from parallax_runner.checkpoints.row_writer import RowWriter
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.checkpoints.start import find_start
 from parallax_runner.collectives import ops as collectives
+from parallax_runner.collectives.chosen import BACKENDS, DEFAULT, choose
 from parallax_runner.graph.capture import capture
 from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
@@ -208,6 +209,7 @@ class Reference:
 def work(run_dir: Path, number: int, client: ControlClient) -> None:
     """Measures what `order.json` says, and writes `rank_N.json`."""
     order = json.loads((run_dir / "order.json").read_text())
+    choose(BACKENDS[DEFAULT])
     collectives.join(may_fuse=False)
     rank, ranks = Rank(number, order), Ranks(run_dir, number, order["ranks"])
     profile = Profile()

@@ -8,9 +8,12 @@ from parallax_runner.collectives.backend import Backend
 from parallax_runner.collectives.horovod.backend import Horovod
 from parallax_runner.collectives.native.backend import Native
 
-BACKENDS: dict[str, Backend] = {"horovod": Horovod(), "native": Native()}
-DEFAULT = "horovod"
-_chosen: list[Backend] = [BACKENDS[DEFAULT]]
+# In the order in which comm.backend=auto tries them (driver/exchange_backend.py).
+BACKENDS: dict[str, Backend] = {"native": Native(), "horovod": Horovod()}
+DEFAULT = "native"
+# Until a plan names another one. Scripts that mpirun starts (frontdoors/mpi_collectives) have no plan.
+WITHOUT_PLAN = "horovod"
+_chosen: list[Backend] = [BACKENDS[WITHOUT_PLAN]]
 
 
 def backend() -> Backend:

@@ -25,14 +25,13 @@ class RowKernels(ABC):
         first_keys: Sequence[int],
         names: Sequence[str],
         dtype: tf.DType,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Finds the distinct ids of each table.
 
         `ids[t]` (int32 or int64, one dtype for all tables, any shape) are ids of table t, which has `rows[t]` rows and
         the name `names[t]`. Returns
 
         - the distinct ids plus `first_keys[t]` (`dtype` [distinct]), ascending in each table,
-        - their number in each table (int32 [tables]),
         - the position of each given id among the distinct ids of its table (int32 [given], grouped by table),
         - the number of given ids of each table (int32 [tables]).
 

@@ -147,8 +147,8 @@ class CommConfig:
         },
     )
     # What carries messages among ranks. native: this project's TensorFlow ops over MPI, on CPUs; sums are added in rank
-    # order, so two runs have equal bits. horovod: Horovod. auto: horovod if it is installed,
-    # otherwise native.
+    # order, so two runs have equal bits. horovod: Horovod. auto: native, but horovod if workers use GPUs, if no mpirun
+    # starts the workers, or if native cannot be compiled.
     backend: str = field(default="auto", metadata={"choices": ("auto", "native", "horovod")})
     mpi: MpiConfig = field(default_factory=MpiConfig)
     ps: PsConfig = field(default_factory=PsConfig)

@@ -7,6 +7,7 @@ import platform
 from pathlib import Path
 
 from parallax_runner.config.schema import RunConfig
+from parallax_runner.driver.exchange_backend import chosen_backend
 from parallax_runner.files.cache import cache_key, cache_root
 from parallax_runner.planning.cost import constants
 from parallax_runner.planning.cost.constants import DEFAULTS, Constants
@@ -47,7 +48,7 @@ def constants_of(config: RunConfig) -> Constants:
 
 def constants_path(config: RunConfig) -> Path:
     """Returns the path of the file with the constants of the configured cluster. The file name depends on the cluster's
-    hosts, this host's name and number of cores, and the threads per worker."""
+    hosts, this host's name and number of cores, the threads per worker, and what exchanges tensors."""
     lines, threads = config.cluster.resource_info, config.cluster.threads_per_worker
-    described = [constants.FORMAT, lines, platform.node(), os.cpu_count(), threads]
+    described = [constants.FORMAT, lines, platform.node(), os.cpu_count(), threads, chosen_backend(config).name]
     return cache_root() / "calibration" / f"{cache_key(described)}.json"

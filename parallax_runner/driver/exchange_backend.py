@@ -16,6 +16,7 @@ from parallax_runner.errors import ConfigError, Setting
 
 KEY = "comm.backend"
 ALLGATHERV = "comm.mpi.use_allgatherv"
+ALLGATHERV_NOTE = f"sparse gradients are gathered by MPI's Allgatherv: {ALLGATHERV}=true"
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,14 @@ def chosen_backend(config: RunConfig) -> ChosenBackend:
     A run that is submitted starts no process on this host, which may then lack what the backend needs.
     """
     mode = mode_of(config.comm)
-    asked: str = config.comm.backend
     if mode.is_one_process or mode.is_all_on_servers:
         return ChosenBackend(DEFAULT, f"comm={config.comm.name} exchanges nothing among ranks")
+    return working_backend(config)
+
+
+def working_backend(config: RunConfig) -> ChosenBackend:
+    """Returns the backend of ranks that exchange tensors, whatever the mode. Raises the errors of `chosen_backend`."""
+    asked: str = config.comm.backend
     if asked not in BACKENDS:
         return _first_that_works(config)
     _refuse_unusable(asked, config)

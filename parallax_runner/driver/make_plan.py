@@ -18,7 +18,7 @@ from parallax_runner.config.launchers import declared_by
 from parallax_runner.config.schema import RoutesConfig, RunConfig
 from parallax_runner.data.dataset import Dataset, why_unread
 from parallax_runner.driver.cost_model import constants_of, cost_model
-from parallax_runner.driver.exchange_backend import ChosenBackend, check_allgatherv, chosen_backend
+from parallax_runner.driver.exchange_backend import ALLGATHERV_NOTE, ChosenBackend, check_allgatherv, chosen_backend
 from parallax_runner.driver.jobs import row_trial
 from parallax_runner.errors import DataError, Setting
 from parallax_runner.launch.interrupts import Interrupts
@@ -135,10 +135,11 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
 
 
 def _with_note_on_backend(plan: Plan, chosen: ChosenBackend) -> Plan:
-    """Returns the plan with a note on what carries messages among ranks, if there are any."""
+    """Returns the plan with notes on what carries messages among ranks, if there are any."""
     if plan.workers == 1 or not uses_collectives(plan):
         return plan
-    return dataclasses.replace(plan, notes=(*plan.notes, chosen.note))
+    notes = [chosen.note, *([ALLGATHERV_NOTE] if plan.options.use_allgatherv else [])]
+    return dataclasses.replace(plan, notes=(*plan.notes, *notes))
 
 
 def advice_on(plan: Plan, config: RunConfig, single: SingleDeviceGraph, measured: Measured | None) -> str | None:

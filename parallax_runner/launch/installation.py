@@ -20,27 +20,33 @@ PACKAGES = {
 # Two checkouts of this project can have the same version.
 OWN_FILES = "source files of parallax_runner with the fingerprint"
 PACKAGE = Path(__file__).parents[1]
+SOURCES = ("*.py", "*.cc", "*.h")
 
 
-@functools.cache
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that must be the same in all processes, and a fingerprint of
     this project's own source files. A missing package has the version "none"."""
+    exchanges = backend()
+    if exchanges.package is None:
+        return dict(_of_every_run())
+    return _of_every_run() | {exchanges.title: _version_of((exchanges.package,))}
+
+
+@functools.cache
+def _of_every_run() -> dict[str, str]:
+    packages = {name: _version_of(names) for name, names in PACKAGES.items()}
+    return {"Python": platform.python_version(), **packages, OWN_FILES: _fingerprint(PACKAGE)}
+
+
+def _version_of(names: tuple[str, ...]) -> str:
     from importlib import metadata  # This import takes 30 ms, unless TensorFlow has already imported the module.
 
-    def version_of(names: tuple[str, ...]) -> str:
-        for name in names:
-            try:
-                return metadata.version(name)
-            except metadata.PackageNotFoundError:
-                continue
-        return "none"
-
-    packages = {name: version_of(names) for name, names in PACKAGES.items()}
-    exchanges = backend()
-    if exchanges.package is not None:
-        packages[exchanges.title] = version_of((exchanges.package,))
-    return {"Python": platform.python_version(), **packages, OWN_FILES: _fingerprint(PACKAGE)}
+    for name in names:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return "none"
 
 
 def fault_of(found: Mapping[str, object], own: Mapping[str, str]) -> str | None:
@@ -58,7 +64,7 @@ def fault_of(found: Mapping[str, object], own: Mapping[str, str]) -> str | None:
 def _fingerprint(package: Path) -> str:
     """Returns a hash of the package's source files: their names and their content."""
     content = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted(path for pattern in SOURCES for path in package.rglob(pattern)):
         content.update(f"{path.relative_to(package)}\n".encode())
         content.update(path.read_bytes())
     return content.hexdigest()[:12]

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parallax_runner.collectives.chosen import backend
 from parallax_runner.files.regular import open_regular
 from parallax_runner.launch.job import Job
 from parallax_runner.plan.plan import FILE_NAME
@@ -72,8 +71,7 @@ def fault_of(claimed: Mapping[str, Any], plan: str, *, index: int, workers: int)
     if size == 1 and workers > 1:
         return (
             f"it is alone in an MPI world of 1 process, expected one world of {workers} workers: the launcher has "
-            f"started them separately. Start the workers with the mpirun of {backend().title}'s Open MPI (srun needs "
-            "--mpi=pmix)"
+            "started them separately. Start the workers with the mpirun of this environment (srun needs --mpi=pmix)"
         )
     if size is not None and size != workers:
         return f"its MPI world has {size} processes, expected {workers} workers: another launcher also started workers"

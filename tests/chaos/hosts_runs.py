@@ -145,12 +145,13 @@ def other_package(case: Case, name: str, version: str) -> dict[str, Any]:
     return case.ended(case.started(shell, *STEPS))
 
 
-def no_package(case: Case, name: str) -> dict[str, Any]:
+def no_package(case: Case, name: str, *more: str) -> dict[str, Any]:
     """The second host lacks a package."""
     other = case.folder / "other"
     other.mkdir()
     (other / f"{name}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{name}'\", name='{name}')\n")
-    return case.ended(case.started(case.unlike(lambda folder: unlike_hosts.with_python_path(folder, other)), *STEPS))
+    shell = case.unlike(lambda folder: unlike_hosts.with_python_path(folder, other))
+    return case.ended(case.started(shell, *STEPS, *more))
 
 
 def sshd_killed(case: Case) -> dict[str, Any]:
@@ -210,7 +211,7 @@ CASES: dict[str, Callable[[Case], dict[str, Any]]] = {
     ),
     "other_code": other_code,
     "other_keras": lambda case: other_package(case, "keras", "3.0.1"),
-    "no_horovod": lambda case: no_package(case, "horovod"),
+    "no_horovod": lambda case: no_package(case, "horovod", "comm.backend=horovod"),
     "no_tensorflow": lambda case: no_package(case, "tensorflow"),
     "sshd_killed": sshd_killed,
     "sessions_killed": sessions_killed,

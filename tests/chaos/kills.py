@@ -14,9 +14,9 @@ POLITE = ("SIGTERM", "SIGINT", "SIGHUP")
 TO_DRIVER = ("SIGKILL", *POLITE)
 # SIGKILL is also what the kernel does where memory ends. Nobody watches whether the driver is stopped: that is Ctrl-Z.
 TO_OTHERS = ("SIGKILL", "SIGTERM", "SIGSEGV", "SIGSTOP")
-# What the kills of runs with native exchanges take in turn.
-NATIVE_MODES = ("sharded", "mpi", "hybrid")
-NATIVE_ROLES = ("worker 1", "worker 0", "worker 1", "worker 0", "mpirun")
+# What the kills of runs with Horovod take in turn.
+HOROVOD_MODES = ("sharded", "mpi", "hybrid")
+HOROVOD_ROLES = ("worker 1", "worker 0", "worker 1", "worker 0", "mpirun")
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ def kills() -> list[Kill]:
     return chosen
 
 
-def native_kills() -> list[Kill]:
-    """Each pair of signal and phase once under native exchanges."""
+def horovod_kills() -> list[Kill]:
+    """Each pair of signal and phase once under Horovod."""
     pairs = itertools.product(TO_OTHERS, PHASES)
-    modes, roles = itertools.cycle(NATIVE_MODES), itertools.cycle(NATIVE_ROLES)
-    return [Kill(next(modes), next(roles), signal, phase, "native") for signal, phase in pairs]
+    modes, roles = itertools.cycle(HOROVOD_MODES), itertools.cycle(HOROVOD_ROLES)
+    return [Kill(next(modes), next(roles), signal, phase, "horovod") for signal, phase in pairs]
 
 
 def _tried(chosen: list[Kill], kill: Kill) -> tuple[int, int]:

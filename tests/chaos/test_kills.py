@@ -16,7 +16,7 @@ import pytest
 from parallax_runner.checkpoints.checkpoint_files import PARTIAL, damage, list_checkpoints, step_of
 from parallax_runner.checkpoints.start import find_start
 from tests.chaos.conftest import OUTCOME
-from tests.chaos.kills import Kill, kills, native_kills
+from tests.chaos.kills import Kill, horovod_kills, kills
 from tests.integration.runs import LAUNCH_SECS, Run, Running, launch, started
 
 HANG_TIMEOUT_SECS = 8
@@ -76,7 +76,7 @@ def temporary(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("kill", [*kills(), *native_kills()], ids=str)
+@pytest.mark.parametrize("kill", [*kills(), *horovod_kills()], ids=str)
 def test_a_kill(
     kill: Kill,
     lm: tuple[str, ...],

@@ -13,7 +13,7 @@ from tests.fuzz.random_model import RandomModel
 from tests.fuzz.worker import SERVERS
 from tests.parallel.conftest import Forked
 
-# A model takes about two seconds. TensorFlow and Horovod wait without end for a rank that has failed.
+# A model takes about two seconds. TensorFlow waits without end for a rank that has failed.
 HANG_SECS = 120.0
 
 

@@ -19,6 +19,7 @@ from parallax_runner.analysis.classify import classify
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.writer import CheckpointWriter
 from parallax_runner.collectives import ops as collectives
+from parallax_runner.collectives.chosen import BACKENDS, DEFAULT, choose
 from parallax_runner.errors import ParallaxError
 from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
@@ -48,6 +49,7 @@ READY, REFUSED, FAILED = "ready", "refused", "failed"
 def run_models(run_dir: Path, rank: int, client: ControlClient) -> None:
     """Trains each model of the list."""
     models = read_models(run_dir)
+    choose(BACKENDS[DEFAULT])
     collectives.join(may_fuse=False)
     server = join_cluster(client, role="worker", index=rank, threads=1)
     for model in models:

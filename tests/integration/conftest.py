@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from parallax_runner.collectives.native.library import library
 from tests.integration.runs import TINY_LM, Broken, Run, break_in, interrupt, launch, started
 from tests.integration.slurm_cluster import Slurm, slurm_of_two_nodes
 from tests.shared import shared
@@ -46,8 +47,17 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keeps tokenized text out of the user's own folders."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(_cache_with_library(tmp_path_factory.mktemp("cache"))))
         yield
+
+
+def _cache_with_library(folder: Path) -> Path:
+    """Lets runs with this cache use the user's compiled exchanges, which take eight seconds of CPU time."""
+    of_user = library().parents[1]
+    found = folder / "parallax_runner" / of_user.name
+    found.parent.mkdir()
+    found.symlink_to(of_user)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +65,7 @@ def own_cache(caches: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Provides an empty cache of measurements and calibrations, and hides its content from the plans of other
     modules."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("own_cache")))
+        patch.setenv("XDG_CACHE_HOME", str(_cache_with_library(tmp_path_factory.mktemp("own_cache"))))
         yield
 
 

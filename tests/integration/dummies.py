@@ -50,7 +50,7 @@ def behave(behaviour, client, role, index):
         time.sleep(0.3)
         os._exit(int(behaviour[-1]))
     if behaviour == "follow":
-        # When a peer is gone, Horovod and grpc raise their own error a little later.
+        # When a peer is gone, exchanges and grpc raise their own error a little later.
         wait_for("dies")
         time.sleep(2)
         raise RuntimeError("peer is gone")

@@ -154,6 +154,8 @@ def test_calibrated_constants_are_used_by_the_next_plan(own_cache: object, lm: t
         timeout=LAUNCH_SECS,
     )
     assert done.returncode == 0, done.stderr
+    (measured,) = tmp_path.rglob("ranks_2/plan.json")
+    assert json.loads(measured.read_text())["backend"] == "native", "what runs use"
     (kept,) = (Path(os.environ["XDG_CACHE_HOME"]) / "parallax_runner" / "calibration").glob("*.json")
     found = json.loads(kept.read_text())
     for name in ("allreduce", "allgather", "alltoall", "pull", "push"):

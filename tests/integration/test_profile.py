@@ -56,7 +56,7 @@ def test_the_trace_has_all_processes_at_the_same_time(trace: dict[str, Any]) -> 
 def test_collectives_and_transfers_are_communication(trace: dict[str, Any]) -> None:
     for worker in ("worker 0", "worker 1"):
         classes = {event["name"]: event["cat"] for event in events(trace, worker, 4)}
-        assert classes["HorovodGroupedAllreduce"] == classes["RecvTensor"] == "communication"
+        assert classes["ParallaxSum"] == classes["RecvTensor"] == "communication"
         assert classes["Sigmoid"] == "compute"
     classes = {event["name"]: event["cat"] for event in events(trace, "server 0", 4)}
     assert classes["SparseAccumulatorApplyGradient"] == "communication"
@@ -77,9 +77,9 @@ def test_shares_add_up_and_both_kinds_are_there(profiled: Run) -> None:
 def test_the_heaviest_ops_are_those_of_the_graph(profiled: Run) -> None:
     with open(profiled.run_dir / "profile" / "heaviest_ops.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    (allreduce, _) = (row for row in rows if row["type"] == "HorovodGroupedAllreduce")
+    (allreduce, _) = (row for row in rows if row["type"] == "ParallaxSum")
     assert (allreduce["class"], allreduce["count"]) == ("communication", "2")  # two steps of one rank
-    assert "HorovodGroupedAllreduce" in (profiled.run_dir / "profile" / "heaviest_ops.txt").read_text()
+    assert "ParallaxSum" in (profiled.run_dir / "profile" / "heaviest_ops.txt").read_text()
 
 
 def test_all_of_it_is_in_mlflow(profiled: Run) -> None:

@@ -64,13 +64,14 @@ def test_quick_trains_by_collectives_over_both_nodes(slurm: Slurm, tmp_path: Pat
     run = launch(*TWO_NODES, *quick, cwd=tmp_path, is_forked=False).expect_success()
     assert (run.summary["steps"], run.summary["workers"], run.summary["servers"]) == (4, 2, servers)
     assert "--host n1:1,n2:1" in (run.run_dir / "logs" / "driver.log").read_text()
-
-
-def test_native_exchanges_train_over_both_nodes(slurm: Slurm, tmp_path: Path) -> None:
-    quick = ("experiment=quick", "tracking=off", "train.steps=4", "comm=sharded", "cluster.follow=true")
-    run = launch(*TWO_NODES, *quick, "comm.backend=native", cwd=tmp_path, is_forked=False).expect_success()
-    assert (run.summary["steps"], run.summary["workers"]) == (4, 2)
     assert any("exchanged by the native exchanges" in note for note in run.plan["notes"])
+
+
+def test_horovod_trains_over_both_nodes(slurm: Slurm, tmp_path: Path) -> None:
+    quick = ("experiment=quick", "tracking=off", "train.steps=4", "comm=sharded", "cluster.follow=true")
+    run = launch(*TWO_NODES, *quick, "comm.backend=horovod", cwd=tmp_path, is_forked=False).expect_success()
+    assert (run.summary["steps"], run.summary["workers"]) == (4, 2)
+    assert any("exchanged by Horovod" in note for note in run.plan["notes"])
 
 
 def test_a_job_s_failure_is_the_status_of_who_follows_it(slurm: Slurm, tmp_path: Path) -> None:

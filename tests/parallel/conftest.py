@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The backends of collectives that run the matrix. The first also runs in the default tier, the others only as slow
 # tests.
-FIRST_BACKEND, *OTHER_BACKENDS = ("horovod", "native")
-WORKERS = {"native": "tests.parallel.native_backend_worker", "horovod": "tests.parallel.matrix_worker"}
+FIRST_BACKEND, *OTHER_BACKENDS = ("native", "horovod")
+WORKERS = {"native": "tests.parallel.matrix_worker", "horovod": "tests.parallel.horovod_backend_worker"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

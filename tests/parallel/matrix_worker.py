@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.collectives import ops as collectives
+from parallax_runner.collectives.chosen import BACKENDS, DEFAULT, choose
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.child import run_child
 from parallax_runner.launch.control.client import ControlClient, rank_from_environ
@@ -32,6 +33,12 @@ from tests.parallel.cases import CPU_DEVICES, SEED, STEPS, Case
 from tests.parallel.faults import passes_with
 
 THREADS = 1  # TensorFlow threads of a rank
+
+
+def work(run_dir: Path, rank: int, client: ControlClient) -> None:
+    """Runs the cases of `cases.json` through the default backend."""
+    choose(BACKENDS[DEFAULT])
+    run_cases(run_dir, rank, client)
 
 
 def run_cases(run_dir: Path, rank: int, client: ControlClient) -> None:
@@ -184,4 +191,4 @@ def save(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 if __name__ == "__main__":
-    run_child("worker", rank_from_environ(), Path(sys.argv[1]), run_cases)
+    run_child("worker", rank_from_environ(), Path(sys.argv[1]), work)

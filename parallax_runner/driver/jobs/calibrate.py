@@ -18,17 +18,20 @@ from rich.console import Console
 
 from parallax_runner.calibration.constants_table import constants_table
 from parallax_runner.calibration.samples import Sample
+from parallax_runner.collectives.chosen import BACKENDS, choose
 from parallax_runner.config.cluster_size import size_cluster
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.resource_info import Host, read_hosts
 from parallax_runner.config.schema import RunConfig
 from parallax_runner.driver.check import checked_job
 from parallax_runner.driver.cost_model import constants_path
+from parallax_runner.driver.exchange_backend import working_backend
 from parallax_runner.driver.jobs.child_job import require_finished, run_child_job
 from parallax_runner.driver.only_driver import check_only_driver
 from parallax_runner.errors import StorageError
 from parallax_runner.launch.interrupts import Interrupted, Interrupts
 from parallax_runner.plan import plan
+from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.planning.cost import constants
 from parallax_runner.process.exit_status import tell
 from parallax_runner.process.terminal import keep_going
@@ -86,7 +89,7 @@ def calibrate(config: RunConfig, folder: Path, interrupts: Interrupts) -> consta
 def measured(config: RunConfig, ranks: int, folder: Path, interrupts: Interrupts) -> list[Sample]:
     """Returns the samples of one launch. The launch has one server on this machine, or one server on each host.
 
-    Raises LaunchError if the launch fails.
+    Raises LaunchError if the launch fails, and CollectiveError if what exchanges tensors cannot be compiled.
     """
     hosts, cluster = 1, config.cluster
     if cluster.resource_info is not None:
@@ -94,11 +97,22 @@ def measured(config: RunConfig, ranks: int, folder: Path, interrupts: Interrupts
         hosts, cluster = len(placed), dataclasses.replace(cluster, resource_info=tuple(map(str, placed)))
     ckpt = dataclasses.replace(config.ckpt, enabled=False)
     content = dataclasses.replace(config, run_dir=str(folder), cluster=cluster, ckpt=ckpt)
-    made = plan.Plan(comm="hybrid", workers=ranks, servers=hosts, fingerprint="", variables=(), notes=())
+    options = CommOptions(backend=_prepared_backend(config))
+    made = plan.Plan(
+        comm="hybrid", workers=ranks, servers=hosts, fingerprint="", variables=(), notes=(), options=options
+    )
     print(f"calibrate: {ranks} ranks and {hosts} server(s)", file=sys.stderr, flush=True)
     result = run_child_job(content, made, module=MODULE, interrupts=interrupts)
     require_finished(result, "calibrate", folder)
     return [Sample(**sample) for sample in result.done["worker", 0]["samples"]]
+
+
+def _prepared_backend(config: RunConfig) -> str:
+    """Returns the name of the backend through which a run with this configuration exchanges tensors."""
+    name = working_backend(config).name
+    choose(BACKENDS[name])
+    BACKENDS[name].prepare()
+    return name
 
 
 def spread(hosts: Sequence[Host], ranks: int) -> list[Host]:

@@ -87,7 +87,7 @@ def _keys(exchange: Exchange, starts: Mapping[str, int]) -> tf.Tensor:
 def _early_rows(asked: Asked, early: Exchange) -> tuple[ByTable, ...]:
     """Returns the early rows of each group of `alike` tables, in ascending order of ids."""
     own = [asked.own_rows(table, places) for table, places in enumerate(early.own.parts)]
-    messages = sorted(early.from_owners(own), key=lambda message: message.members)
+    messages = early.from_owners(own)
     return tuple(cut(tf.gather(one.rows, one.places.whole), one.places.lengths) for one in messages)
 
 

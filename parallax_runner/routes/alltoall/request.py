@@ -57,7 +57,7 @@ def keys_of(tables: Sequence[Table], ids: Sequence[tf.Tensor], ranks: int) -> Ke
     dtype = tf.int64 if starts[-1] > MAX_INT32 else alike[0].dtype
     if kernels is None:
         return _keys_without_kernels(tables, alike, starts, dtype)
-    keys, _, positions, lengths = kernels.unique_ids(
+    keys, positions, lengths = kernels.unique_ids(
         alike,
         rows=[table.rows for table in tables],
         first_keys=starts[:-1],

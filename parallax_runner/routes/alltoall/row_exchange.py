@@ -1,8 +1,8 @@
 """Moves rows of several variables between the ranks that need them and the ranks that own them, in one exchange.
 
 Row i belongs to rank i mod ranks. The ids of all variables are sent in one message for each pair of ranks. Each
-variable's ids are offset by the number of rows of the variables before it, so an id also identifies its variable. Rows
-are sent in one message for each dtype.
+variable's ids are offset by the number of rows of the variables before it, so an id also identifies its variable. The
+rows of all variables are sent in one message, too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.routes.alltoall.by_table import ByTable, count, cut, is_all
+from parallax_runner.routes.alltoall.mixed_message import MixedMessage
 
 
 @dataclass(frozen=True)
@@ -162,38 +163,33 @@ class Exchange:
     def _travel(
         self, packed: Callable[[Sequence[int]], tf.Tensor], source: Side, target: Side, name: str
     ) -> list[Message]:
-        """Sends messages. `packed` returns the message of tables whose rows are alike."""
-        found = []
-        for dtype in dict.fromkeys(table.dtype for table in self.tables):
-            groups = [members for members in alike(self.tables) if self.tables[members[0]].dtype == dtype]
-            messages = [packed(members) for members in groups]
-            came = self._of_one_dtype(messages, groups, source, target, f"{name}/{dtype.name}")
-            for members, arrived in zip(groups, came, strict=True):
-                found.append(Message(tuple(members), arrived, target.of(members).places()))
-        return found
+        """Sends the rows of all tables in one exchange. `packed` returns the rows of tables whose rows are alike, in
+        the order of a message."""
+        groups = alike(self.tables)
+        rows = [packed(members) for members in groups]
+        sent = rows if self.is_exact else [compress(self.rewrite, each) for each in rows]
+        came = self._swapped(sent, groups, source, target, name=f"{name}/rows")
+        if not self.is_exact:
+            came = [decompress(self.rewrite, each, one.dtype) for each, one in zip(came, rows, strict=True)]
+        return [
+            Message(tuple(members), arrived, target.of(members).places())
+            for members, arrived in zip(groups, came, strict=True)
+        ]
 
-    def _of_one_dtype(
-        self, messages: Sequence[tf.Tensor], groups: Sequence[Sequence[int]], source: Side, target: Side, name: str
+    def _swapped(
+        self, rows: Sequence[tf.Tensor], groups: Sequence[Sequence[int]], source: Side, target: Side, *, name: str
     ) -> list[tf.Tensor]:
-        """Sends the messages of all `groups` together. The rows of different groups differ in shape. Returns the
-        messages that arrive."""
-        packed = list(messages) if self.is_exact else [compress(self.rewrite, each) for each in messages]
+        """Sends the rows of each of the `groups`. Returns the rows that arrive."""
         members = [member for group in groups for member in group]
         variables = [self.tables[member].variable for member in members]
         counts = tf.gather(source.counts, members, axis=1)
         if len(groups) == 1:
-            came = [swap(self.rewrite, packed[0], counts, variables, name=name)[0]]
-        else:
-            ranks = self.rewrite.plan.workers
-            widths = [each.shape[1:].num_elements() for each in packed]
-            together = _interleave(packed, _values_by_rank(source, groups, widths), ranks)
-            of_table = [width for width, group in zip(widths, groups, strict=True) for _ in group]
-            mixed, _ = swap(self.rewrite, together, counts * tf.constant(of_table), variables, name=name)
-            apart = _deinterleave(mixed, _values_by_rank(target, groups, widths), ranks)
-            came = [tf.reshape(flat, [-1, *one.shape[1:]]) for flat, one in zip(apart, packed, strict=True)]
-        if self.is_exact:
-            return came
-        return [decompress(self.rewrite, each, one.dtype) for each, one in zip(came, messages, strict=True)]
+            return [swap(self.rewrite, rows[0], counts, variables, name=name)[0]]
+        mixed = MixedMessage(rows, self.rewrite.plan.workers)
+        width_of_table = [width for width, group in zip(mixed.widths, groups, strict=True) for _ in group]
+        message = mixed.joined(rows, _counts_by_group(source, groups))
+        came, _ = swap(self.rewrite, message, counts * tf.constant(width_of_table), variables, name=name)
+        return mixed.split(came, _counts_by_group(target, groups))
 
 
 def alike(tables: Sequence[Table]) -> list[list[int]]:
@@ -240,19 +236,6 @@ def _with_rows_like(message: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     return message
 
 
-def _values_by_rank(side: Side, groups: Sequence[Sequence[int]], widths: Sequence[int]) -> tf.Tensor:
-    """Counts the values that are sent to each rank, or arrive from it, for each group (int32 [ranks, groups])."""
-    rows = [tf.reduce_sum(tf.gather(side.counts, members, axis=1), axis=1) for members in groups]
-    return tf.stack(rows, axis=1) * tf.constant(list(widths))
-
-
-def _interleave(messages: Sequence[tf.Tensor], counts: tf.Tensor, ranks: int) -> tf.Tensor:
-    """Returns the values of all messages: first all values for rank 0, then all values for rank 1, and so on."""
-    pieces = [tf.split(tf.reshape(each, [-1]), counts[:, number], num=ranks) for number, each in enumerate(messages)]
-    return tf.concat([of_message[rank] for rank in range(ranks) for of_message in pieces], axis=0)
-
-
-def _deinterleave(together: tf.Tensor, counts: tf.Tensor, ranks: int) -> list[tf.Tensor]:
-    messages = counts.shape[1]
-    pieces = tf.split(together, tf.reshape(counts, [-1]), num=ranks * messages)
-    return [tf.concat(pieces[number::messages], axis=0) for number in range(messages)]
+def _counts_by_group(side: Side, groups: Sequence[Sequence[int]]) -> tf.Tensor:
+    """Counts the rows by rank and group of tables (int32 [ranks, groups])."""
+    return tf.stack([tf.reduce_sum(tf.gather(side.counts, members, axis=1), axis=1) for members in groups], axis=1)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parallax_runner.collectives.chosen import BACKENDS, choose
 from parallax_runner.config import frozen
 from parallax_runner.config.resource_info import read_hosts
 from parallax_runner.launch.child import run_child
@@ -34,8 +35,9 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
     from parallax_runner.train.session_config import session_config
     from parallax_runner.worker.calibration import probes
 
-    config, servers = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME).servers
+    config, job = frozen.load(run_dir), plan.load(run_dir / plan.FILE_NAME)
     threads = config.cluster.threads_per_worker
+    choose(BACKENDS[job.options.backend])
     world = World(*collectives.join())
     client.prove(claim(run_dir, world))
     client.wait_until_proven()
@@ -51,7 +53,7 @@ def calibrate(run_dir: Path, rank: int, client: ControlClient) -> None:
     client.doing = Activity(Kind.TIMING_EXCHANGES)
     host = _host_of(rank, config.cluster.resource_info)
     samples = probes.exchanges(
-        rank, ranks=world.size, server=(host + 1) % servers, servers=servers, open_session=in_cluster
+        rank, ranks=world.size, server=(host + 1) % job.servers, servers=job.servers, open_session=in_cluster
     )
     if rank == 0:
         client.doing = Activity(Kind.TIMING_UPDATES)

@@ -66,12 +66,31 @@ def test_horovod_that_is_asked_for_must_be_installed(no_horovod: None) -> None:
         chosen_backend(config_of(backend="horovod"))
 
 
-def test_by_default_horovod_is_chosen_also_without_a_compiler(no_compiler: None) -> None:
-    assert chosen_backend(config_of()) == ChosenBackend("horovod", "comm.backend=auto")
+@pytest.mark.parametrize("comm", ["mpi", "sharded", "hybrid", "auto"])
+@pytest.mark.parametrize("launcher", ["auto", "slurm"])
+def test_by_default_native_exchanges_are_chosen(launcher: str, comm: str) -> None:
+    assert chosen_backend(config_of(comm, launcher=launcher)) == ChosenBackend("native", "comm.backend=auto")
 
 
 def test_by_default_native_exchanges_are_chosen_without_horovod(no_horovod: None) -> None:
-    assert chosen_backend(config_of()) == ChosenBackend("native", "comm.backend=auto, and Horovod is not installed")
+    assert chosen_backend(config_of()) == ChosenBackend("native", "comm.backend=auto")
+
+
+def test_without_a_compiler_horovod_is_chosen_and_the_reason_is_told(no_compiler: None) -> None:
+    reason = "comm.backend=auto, and the native exchanges need a C++ compiler, and none is on PATH"
+    assert chosen_backend(config_of()) == ChosenBackend("horovod", reason)
+
+
+def test_on_gpus_horovod_is_chosen_and_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_size, "detect_gpus", lambda: (0, 1))
+    reason = "comm.backend=auto, and workers use GPUs, which the native exchanges do not support"
+    assert chosen_backend(config_of()) == ChosenBackend("horovod", reason)
+
+
+@pytest.mark.parametrize("launcher", ["manual", "kubernetes"])
+def test_without_mpirun_horovod_is_chosen_and_the_reason_is_told(launcher: str) -> None:
+    reason = f"comm.backend=auto, and the native exchanges need mpirun, which cluster={launcher} does not use"
+    assert chosen_backend(config_of(launcher=launcher)) == ChosenBackend("horovod", reason)
 
 
 def test_without_horovod_and_a_compiler_one_sentence_has_both_remedies(no_horovod: None, no_compiler: None) -> None:
@@ -79,17 +98,18 @@ def test_without_horovod_and_a_compiler_one_sentence_has_both_remedies(no_horovo
         chosen_backend(config_of())
     message = str(refused.value)
     assert message.count("scripts/setup --horovod") == message.count("apt-get install g++") == 1
-    assert message.startswith("comm.backend=auto: Horovod is not installed, and the native exchanges need a C++")
+    assert message.startswith("comm.backend=auto: the native exchanges need a C++")
+    assert "and Horovod is not installed; " in message
 
 
 def test_without_horovod_gpus_are_refused(no_horovod: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_size, "detect_gpus", lambda: (0, 1))
-    with pytest.raises(ConfigError, match=r"Horovod is not installed, and workers use GPUs, .*scripts/setup --horovod"):
+    with pytest.raises(ConfigError, match=r"workers use GPUs, .*, and Horovod is not installed; .*scripts/setup --hor"):
         chosen_backend(config_of())
 
 
 def test_without_horovod_a_launcher_without_mpirun_is_refused(no_horovod: None) -> None:
-    with pytest.raises(ConfigError, match=r"is not installed, and .*, which cluster=manual does not use; .* --horovod"):
+    with pytest.raises(ConfigError, match=r"which cluster=manual does not use, and .* is not installed; .* --horovod"):
         chosen_backend(config_of(launcher="manual"))
 
 

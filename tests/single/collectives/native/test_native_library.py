@@ -79,6 +79,18 @@ def test_the_library_of_a_wheel_works_with_one_tensorflow(tmp_path: Path, monkey
     assert made.library() == own
 
 
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in the place of the cache's folder is as good for this as a folder of somebody else."""
+    place = tmp_path / "file"
+    place.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place))
+    lack = made.lack()
+    assert lack is not None and lack.remedy == "set XDG_CACHE_HOME to a folder that you can write"
+    assert lack.reason.endswith(f"but {place} cannot be written")
+    with pytest.raises(CollectiveError, match=r"set XDG_CACHE_HOME.*, or use comm.backend=horovod"):
+        made.library()
+
+
 def test_what_the_compiler_says_is_told_and_nothing_stays(
     tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""A rank that exchanges natively: `python -m tests.parallel.native_backend_worker RUN_DIR`."""
+"""A rank that exchanges through Horovod: `python -m tests.parallel.horovod_backend_worker RUN_DIR`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.parallel import matrix_worker
 
 def work(run_dir: Path, rank: int, client: ControlClient) -> None:
     """Runs the cases of `cases.json`."""
-    choose(BACKENDS["native"])
+    choose(BACKENDS["horovod"])
     matrix_worker.run_cases(run_dir, rank, client)
 
 

@@ -1,4 +1,4 @@
-"""The native exchanges train as one device does."""
+"""Horovod trains as one device does. The whole matrix under Horovod is slow (tests/slow.toml)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def natively(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    folder = tmp_path_factory.mktemp("natively")
-    return launch(2, CASES, folder, worker_module="tests.parallel.native_backend_worker")
+def by_horovod(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder = tmp_path_factory.mktemp("by_horovod")
+    return launch(2, CASES, folder, worker_module="tests.parallel.horovod_backend_worker")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_equals_one_device(case: Case, natively: Launched) -> None:
-    comparison, losses = compared(case, {2: natively})
+def test_equals_one_device(case: Case, by_horovod: Launched) -> None:
+    comparison, losses = compared(case, {2: by_horovod})
     assert comparison.ok, (comparison.first_difference, comparison.missing, comparison.unexpected)
-    by_rank = [natively.arrays(case, "losses", rank)["losses"] for rank in range(2)]
+    by_rank = [by_horovod.arrays(case, "losses", rank)["losses"] for rank in range(2)]
     np.testing.assert_allclose(np.mean(by_rank, axis=0), losses, rtol=1e-8)
