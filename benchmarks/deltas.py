@@ -8,6 +8,7 @@ delta after each of `--deltas` numbers of steps.
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import statistics
 import tempfile
@@ -83,7 +84,7 @@ class Training:
         self.contents = contents_of(self.plan, self.single)
         self.changes = changes_of(self.graph, self.contents) if self.has_marks else ()
         self.graph.graph.finalize()
-        self.session = tf.Session(graph=self.graph.graph, config=session_config(None))
+        self.session = tf.Session(graph=self.graph.graph, config=session_config(os.cpu_count() or 1))
         self.session.run(self.graph.initialize)
         for one in self.changes:
             one.begin_again(self.session)
@@ -118,7 +119,8 @@ def main() -> None:
     draw = np.random.default_rng(1)
 
     def next_ids() -> np.ndarray:
-        return draw.zipf(order.exponent, order.batch) * 1_000_003 % order.rows
+        ids: np.ndarray = draw.zipf(order.exponent, order.batch) * 1_000_003 % order.rows
+        return ids
 
     for _ in range(WARM_UP_STEPS + order.steps):
         ids = next_ids()

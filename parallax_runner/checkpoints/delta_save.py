@@ -100,7 +100,7 @@ class DeltaSave:
         trouble.attempt(files.flush)
         names = [part.name for part in files.parts]
         if self._ops.is_chief:
-            trouble.attempt(lambda: self._write_whole(prefix.parent, [*whole, np.int64(step)], trouble))
+            trouble.attempt(lambda: self._write_whole(prefix.parent, [*whole, np.array(step, np.int64)], trouble))
             names.insert(0, WHOLE_PART)
         states = self._joint.merged(prefix, names, trouble, lambda: self._read_back(prefix, files))
         return self._told(layout, states)

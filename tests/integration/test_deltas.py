@@ -38,7 +38,7 @@ def make_model(optimizer, grows):
     items = keras.layers.Flatten()(rows)
     users = keras.layers.Embedding(500, 2, name="users", embeddings_initializer=keras.initializers.RandomNormal(seed=1))
     hidden = keras.layers.Dense(5, kernel_initializer=keras.initializers.GlorotUniform(seed=2))
-    both = keras.layers.BatchNormalization()(hidden(keras.layers.Concatenate()([items, users(user)])))
+    both = keras.layers.LayerNormalization()(hidden(keras.layers.Concatenate()([items, users(user)])))
     out = keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(seed=3))(both)
     model = keras.Model({"item": item, "user": user}, out)
     model.compile(optimizer, "mse")

@@ -29,7 +29,8 @@ WAYS: dict[str, int | None] = {"copied": None, "waiting": 0, "elsewhere": None}
 class DeltaRank(Rank):
     """A rank that notices which rows change."""
 
-    block_bytes = 1024  # the map of a vocabulary has many of the smallest blocks
+    # The map of a vocabulary would have many small blocks and parts.
+    block_bytes, part_bytes = 1024, None
 
     def add_ops(self) -> None:
         self.contents = contents_of(self.plan, self.single)

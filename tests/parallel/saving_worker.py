@@ -79,6 +79,7 @@ class Rank:
     """A rank of comm=sharded, in its initial state or with the values of a checkpoint."""
 
     block_bytes = BLOCK_BYTES
+    part_bytes: int | None = PART_BYTES
 
     def __init__(self, rank: int, ranks: int, *, grows: bool = False) -> None:
         self.single = built(grows=grows)
@@ -114,7 +115,7 @@ class Rank:
             made = CheckpointSaver(
                 ops=self.ops, folder=folder, run_id=lambda: None, check_finite=names, copy_bytes=copy_bytes, **fixed
             )
-        made._joint = JointSave(self.ops, names, copy_bytes, part_bytes=PART_BYTES)
+        made._joint = JointSave(self.ops, names, copy_bytes, part_bytes=self.part_bytes)
         return made
 
     def save(self, folder: Path, step: int, copy_bytes: int | None = None) -> str:

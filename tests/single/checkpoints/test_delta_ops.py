@@ -48,7 +48,7 @@ class Trained:
 
     def found(self, name: str = "table") -> list[int]:
         (one,) = (one for one in self.changes if one.variable.name == name)
-        return one.find(self.session).tolist()
+        return [int(place) for place in one.find(self.session)]
 
 
 @pytest.mark.parametrize("optimizer", ["gradient_descent", "momentum", "adagrad", "rmsprop", "ftrl"])
