@@ -17,6 +17,7 @@ from parallax_runner.checkpoints.part_files import PartFiles, SliceReader, merge
 from parallax_runner.checkpoints.publish import begin, flush, publish
 from parallax_runner.checkpoints.save_sizes import LEAST_PART_BYTES, MOST_PARTS
 from parallax_runner.checkpoints.slices import Slice
+from parallax_runner.errors import reason_in
 from parallax_runner.files.literal_path import literal
 
 
@@ -86,8 +87,15 @@ def with_delta(base: Path, delta: Delta, folder: Path) -> Path:
     to a new folder. Returns its prefix. Its slots are those of `base`.
 
     The changes of one variable are in memory at a time, and otherwise a block and a part of the new checkpoint. Raises
-    OSError or tf.errors.OpError if the files cannot be read or written, and CheckpointError if the sidecar is damaged.
+    OSError if the files cannot be read or written, and CheckpointError if the sidecar is damaged.
     """
+    try:
+        return _with_delta(base, delta, folder)
+    except tf.errors.OpError as error:
+        raise OSError(reason_in(str(error.message))) from error
+
+
+def _with_delta(base: Path, delta: Delta, folder: Path) -> Path:
     source = _Source(base, delta)
     written = begin(folder, delta.step)
     files = PartFiles(written.parent, "part", max(LEAST_PART_BYTES, source.size_bytes // MOST_PARTS))

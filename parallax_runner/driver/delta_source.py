@@ -24,8 +24,6 @@ def checkpoint_of(base: Path, delta: Delta, run_dir: Path) -> Path:
     A run that still trains may replace the delta meanwhile. Then its new delta is taken. Raises CheckpointError if the
     files cannot be read or written.
     """
-    import tensorflow.compat.v1 as tf
-
     from parallax_runner.checkpoints.delta_merge import with_delta
     from parallax_runner.checkpoints.delta_start import whole_delta
 
@@ -34,7 +32,7 @@ def checkpoint_of(base: Path, delta: Delta, run_dir: Path) -> Path:
         remove(folder)
         try:
             prefix = with_delta(base, delta, folder)
-        except (OSError, tf.errors.OpError) as error:
+        except OSError as error:
             newer = whole_delta(base)
             if newer is None or newer == delta:
                 raise CheckpointError(f"{base} and {delta_path(base).name} cannot be read: {error}") from error

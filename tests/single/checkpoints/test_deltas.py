@@ -18,12 +18,15 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.checkpoints.checkpoint_files import Sidecar, read_sidecar
 from parallax_runner.checkpoints.delta_files import Delta, delta_path, read_delta, sha256_of_sidecar, values_of
 from parallax_runner.checkpoints.delta_merge import with_delta
+from parallax_runner.checkpoints.delta_parts import PLACES
 from parallax_runner.checkpoints.delta_publish import begin_delta, publish_delta
 from parallax_runner.checkpoints.delta_start import Found, find_state
+from parallax_runner.checkpoints.origin import source_of
 from parallax_runner.checkpoints.part_files import PartFiles, merge, write_slices
 from parallax_runner.checkpoints.publish import begin, flush, forget_old, prepare, publish
 from parallax_runner.checkpoints.slices import Slice
 from parallax_runner.checkpoints.start import find_start, find_whole
+from parallax_runner.driver import delta_source
 from parallax_runner.errors import CheckpointError
 
 ROWS, WIDTH, BLOCK_ROWS = 40, 3, 8
@@ -67,11 +70,11 @@ def write_delta(base: Path, step: int) -> Delta:
     written = begin_delta(base.parent)
     tensors = {
         "table": value("table", step)[CHANGED_ROWS],
-        "table:places": CHANGED_ROWS,
+        f"table{PLACES}": CHANGED_ROWS,
         "half": value("half", step)[CHANGED_ROWS].view(np.uint8).reshape(len(CHANGED_ROWS), -1),
-        "half:places": CHANGED_ROWS,
+        f"half{PLACES}": CHANGED_ROWS,
         "map": value("map", step).reshape(-1)[CHANGED_ELEMENTS],
-        "map:places": CHANGED_ELEMENTS,
+        f"map{PLACES}": CHANGED_ELEMENTS,
         "weights": value("weights", step),
     }
     write_slices(written, [whole(name, array) for name, array in tensors.items()], list(tensors.values()))
@@ -151,6 +154,22 @@ def test_a_delta_replaces_the_one_before(folder: Path) -> None:
     }
     assert names == {".json", "-26-3.index", "-26-3.data-00000-of-00001"}
     assert not (folder / ".partial-delta").exists()
+
+
+def test_a_delta_that_is_replaced_meanwhile_is_taken_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that trains has removed the files of the delta that was found."""
+    found = find_state("auto", folder)
+    base = found.start.prefix
+    assert base is not None and found.delta is not None
+    write_delta(base, 29)
+    prefix = delta_source.checkpoint_of(base, found.delta, folder / "run")
+    assert read_sidecar(prefix).step == 29 and f"{base} with its delta, which is of step 29" in capsys.readouterr().err
+    assert source_of(prefix) == folder / "model.ckpt-20.delta"
+    data_of(folder).unlink()
+    newest = read_delta(base)
+    assert newest is not None
+    with pytest.raises(CheckpointError, match="is missing"):
+        delta_source.checkpoint_of(base, newest, folder / "run")
 
 
 def data_of(folder: Path) -> Path:
