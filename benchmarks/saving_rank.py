@@ -22,7 +22,7 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks import large_tables
 from parallax_runner.analysis.classify import classify
-from parallax_runner.checkpoints import joint_save
+from parallax_runner.checkpoints import joint_files, joint_save
 from parallax_runner.checkpoints.checkpoint_files import files_of, state_of
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.publish import flush, prefix_of
@@ -59,10 +59,10 @@ PARTS: tuple[tuple[Any, str], ...] = (
     (joint_save, "brought_together"),
     (joint_save, "not_finite"),
     (joint_save.PartFiles, "flush"),
-    (joint_save, "merge"),
-    (joint_save, "flush_file"),
+    (joint_files, "merge"),
+    (joint_files, "flush_file"),
     (joint_save.SliceReader, "read"),
-    (joint_save, "state_of"),
+    (joint_files, "state_of"),
 )
 
 

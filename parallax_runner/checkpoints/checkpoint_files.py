@@ -89,7 +89,7 @@ class Sidecar:
 
     def text(self) -> str:
         """Returns the sidecar as JSON, with a checksum."""
-        return _text({_KEYS[name]: value for name, value in dataclasses.asdict(self).items()})
+        return signed_text({_KEYS[name]: value for name, value in dataclasses.asdict(self).items()})
 
 
 _KEYS = {entry.name: entry.metadata.get("key", entry.name) for entry in dataclasses.fields(Sidecar)}
@@ -145,7 +145,7 @@ def read_sidecar(prefix: Path) -> Sidecar:
             )
         unsigned = {key: value for key, value in fields.items() if key != "sha256"}
         # Compares the text, since JSON can still be valid after a character has changed.
-        if _text(unsigned) != text:
+        if signed_text(unsigned) != text:
             raise CheckpointError(
                 f"checkpoint {prefix}: its sidecar {path.name} was changed after the checkpoint was written"
             )
@@ -282,7 +282,7 @@ def _sidecar(fields: Mapping[str, Any]) -> Sidecar:
         known = {name: fields[key] for name, key in _KEYS.items() if name != "files" and key not in absent}
         for name, value in known.items():
             _check_field(name, value)
-        files = {ending: _file_state(ending, state) for ending, state in fields["files"].items()}
+        files = {ending: file_state(ending, state) for ending, state in fields["files"].items()}
         return Sidecar(**known, files=files)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a field is missing or has the wrong type ({error})") from error
@@ -300,7 +300,8 @@ def _check_field(name: str, value: Any) -> None:
         raise ValueError(f"its field «{name}» is not a time: {value!r}")
 
 
-def _file_state(ending: str, fields: Mapping[str, Any]) -> FileState:
+def file_state(ending: str, fields: Mapping[str, Any]) -> FileState:
+    """Creates a file's state from JSON fields. Raises KeyError, TypeError or ValueError if they are not valid."""
     state = FileState(bytes=fields["bytes"], sha256=fields["sha256"])
     is_valid = type(state.bytes) is int and 0 <= state.bytes <= _MOST and type(state.sha256) is str
     if not _ENDING.fullmatch(ending) or not is_valid:
@@ -308,8 +309,8 @@ def _file_state(ending: str, fields: Mapping[str, Any]) -> FileState:
     return state
 
 
-def _text(fields: Mapping[str, Any]) -> str:
-    """Returns the sidecar's text. Raises ValueError if the fields cannot be written as JSON."""
+def signed_text(fields: Mapping[str, Any]) -> str:
+    """Returns the fields as JSON, with a checksum. Raises ValueError if they cannot be written as JSON."""
     try:
         checksum = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
         return json.dumps({**fields, "sha256": checksum}, indent=1) + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,9 +81,11 @@ class CheckpointOps:
             self.read(session)
             self.wait_until_read(session)
 
-    def read_kept(self, session: tf.Session) -> list[np.ndarray]:
-        """Reads the values of `kept_slices`, which are not spread over the ranks, on the chief. No step may run."""
-        values: list[np.ndarray] = session.run(self._kept_values)
+    def read_kept(self, session: tf.Session, slices: Sequence[Slice] | None = None) -> list[np.ndarray]:
+        """Reads the values of `kept_slices`, which are not spread over the ranks, or of some of them, on the chief. No
+        step may run."""
+        of_slices = dict(zip(self.kept_slices, self._kept_values, strict=True))
+        values: list[np.ndarray] = session.run([of_slices[part] for part in slices or self.kept_slices])
         return values
 
     def wait_until_read(self, session: tf.Session) -> int | None:

@@ -10,22 +10,19 @@ training waits.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints.checkpoint_files import FileState, state_of
+from parallax_runner.checkpoints.checkpoint_files import FileState
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
+from parallax_runner.checkpoints.joint_files import JointFiles, RankFailed, Trouble
 from parallax_runner.checkpoints.own_rows import OwnRows
-from parallax_runner.checkpoints.part_files import PartFiles, SliceReader, data_ending, merge
-from parallax_runner.checkpoints.publish import flush_file
+from parallax_runner.checkpoints.part_files import PartFiles, SliceReader
 from parallax_runner.checkpoints.rank_exchange import RankExchange
 from parallax_runner.checkpoints.row_blocks import (
     Block,
@@ -38,7 +35,6 @@ from parallax_runner.checkpoints.row_blocks import (
 from parallax_runner.checkpoints.save_sizes import SaveSizes
 from parallax_runner.checkpoints.slices import Slice
 from parallax_runner.checkpoints.writer import CheckpointWriter, not_finite
-from parallax_runner.errors import reason_in
 
 KEPT_PART = "part-kept"
 
@@ -56,33 +52,6 @@ class Written:
     block_rows: Mapping[str, int] = field(default_factory=dict)
     not_finite: str | None = None
     error: str | None = None
-
-
-@dataclass
-class _Trouble:
-    """What went wrong on this rank. It goes on taking part in the exchanges, since other ranks would wait for it."""
-
-    not_finite: str | None = None
-    error: str | None = None
-
-    def attempt(self, work: Callable[[], None]) -> None:
-        """Calls `work`, unless something has gone wrong before."""
-        if self.error is not None or self.not_finite is not None:
-            return
-        try:
-            work()
-        except OSError as error:
-            self.error = error.strerror or str(error)
-        except tf.errors.OpError as error:
-            self.error = reason_in(str(error.message)).rpartition("; ")[2]
-
-
-class _Failed(Exception):
-    """A rank has had trouble, as `written` says."""
-
-    def __init__(self, written: Written) -> None:
-        super().__init__(written.error or written.not_finite)
-        self.written = written
 
 
 class JointSave:
@@ -115,37 +84,22 @@ class JointSave:
         """
         try:
             return self._write(session, prefix, on_copied)
-        except _Failed as failed:
-            return failed.written
+        except RankFailed as failed:
+            return Written(not_finite=failed.trouble.not_finite, error=failed.trouble.error)
 
     def _write(self, session: tf.Session, prefix: Path, on_copied: Callable[[], None]) -> Written:
-        trouble = _Trouble()
-        work = rounds(self._own_rows.variables, self._writers(prefix.parent), self._block_bytes)
+        trouble = Trouble()
+        work = rounds(self._own_rows.variables, self._joint.writers(prefix.parent), self._block_bytes)
         part_files = PartFiles(prefix.parent, f"part-{self._rank:05d}", self._part_bytes)
         kept = self._ops.read_kept(session)
         self._send_all(session, work, part_files, trouble, on_copied)
         parts = self._finish_parts(prefix.parent, part_files, kept, trouble)
-        names = [name for one in self._tell(trouble, parts=parts) for name in one["parts"]]
-        if self._ops.is_chief:
-            trouble.attempt(lambda: merge([prefix.with_name(name) for name in names], prefix))
-        self._tell(trouble)
-        states: dict[str, FileState] = {}
-        trouble.attempt(lambda: states.update(self._verified(prefix, work, parts, names)))
-        told = self._tell(trouble, files={ending: dataclasses.asdict(state) for ending, state in states.items()})
-        files = {ending: FileState(**state) for one in told for ending, state in one["files"].items()}
+        files = self._joint.merged(prefix, parts, trouble, functools.partial(self._read_back, prefix, work))
         return Written(files, self._own_rows.block_rows(self._block_bytes))
 
-    def _tell(self, trouble: _Trouble, **fields: Any) -> list[dict[str, Any]]:
-        """Sends the fields to all ranks, and returns those of all ranks. Raises _Failed if a rank has trouble."""
-        told = self._exchange.tell({**dataclasses.asdict(trouble), **fields})
-        for one in told:
-            if one["error"] is not None or one["not_finite"] is not None:
-                raise _Failed(Written(error=one["error"], not_finite=one["not_finite"]))
-        return told
-
     @functools.cached_property
-    def _exchange(self) -> RankExchange:
-        return RankExchange(self._ranks)
+    def _joint(self) -> JointFiles:
+        return JointFiles(RankExchange(self._ranks), self._rank)
 
     @functools.cached_property
     def _reader(self) -> SliceReader:
@@ -155,24 +109,12 @@ class JointSave:
     def _kept_writer(self) -> CheckpointWriter:
         return CheckpointWriter(self._ops.kept_slices)
 
-    def _writers(self, folder: Path) -> list[int]:
-        """Returns the ranks that can write to the chief's folder: the other ranks may be on hosts that have another
-        folder at this path."""
-        token = uuid.uuid4().hex if self._ops.is_chief else ""
-        if self._ops.is_chief:
-            (folder / token).touch()
-        token = self._exchange.tell({"token": token})[0]["token"]
-        sees = self._exchange.tell({"sees": (folder / token).exists()})
-        if self._ops.is_chief:
-            (folder / token).unlink()
-        return [rank for rank, one in enumerate(sees) if one["sees"]]
-
     def _send_all(
         self,
         session: tf.Session,
         work: Sequence[Round],
         files: PartFiles,
-        trouble: _Trouble,
+        trouble: Trouble,
         on_copied: Callable[[], None],
     ) -> None:
         """Sends the rows of all rounds. Calls `on_copied` as soon as the remaining rows have been copied."""
@@ -200,19 +142,19 @@ class JointSave:
     def _own(self, session: tf.Session, of_round: Round) -> dict[int, np.ndarray]:
         return self._own_rows.read(session, self._ranges(of_round))
 
-    def _send(self, of_round: Round, own: dict[int, np.ndarray], files: PartFiles, trouble: _Trouble) -> None:
-        came = self._exchange.swap(messages(of_round, own, self._rank, self._ranks))
+    def _send(self, of_round: Round, own: dict[int, np.ndarray], files: PartFiles, trouble: Trouble) -> None:
+        came = self._joint.exchange.swap(messages(of_round, own, self._rank, self._ranks))
         own.clear()
         for block, rows in brought_together(of_round, self._own_rows.variables, came, self._rank):
             trouble.attempt(functools.partial(self._add, block, rows, files, trouble))
 
-    def _add(self, block: Block, rows: np.ndarray, files: PartFiles, trouble: _Trouble) -> None:
+    def _add(self, block: Block, rows: np.ndarray, files: PartFiles, trouble: Trouble) -> None:
         part, value = _slice_of(self._own_rows, block), self._own_rows.values_of(block.variable, rows)
         trouble.not_finite = not_finite([part], [value], self._check_finite)
         if trouble.not_finite is None:
             files.add(part, value)
 
-    def _finish_parts(self, folder: Path, files: PartFiles, kept: Sequence[np.ndarray], trouble: _Trouble) -> list[str]:
+    def _finish_parts(self, folder: Path, files: PartFiles, kept: Sequence[np.ndarray], trouble: Trouble) -> list[str]:
         """Returns the names of this rank's parts."""
         trouble.attempt(files.flush)
         if not (self._ops.is_chief and self._ops.kept_slices):
@@ -220,25 +162,17 @@ class JointSave:
         trouble.attempt(lambda: self._write_kept(folder, kept, trouble))
         return [KEPT_PART, *(part.name for part in files.parts)]
 
-    def _write_kept(self, folder: Path, kept: Sequence[np.ndarray], trouble: _Trouble) -> None:
+    def _write_kept(self, folder: Path, kept: Sequence[np.ndarray], trouble: Trouble) -> None:
         trouble.not_finite = not_finite(self._ops.kept_slices, kept, self._check_finite)
         if trouble.not_finite is None:
             self._kept_writer.write(folder / KEPT_PART, kept)
 
-    def _verified(
-        self, prefix: Path, work: Sequence[Round], parts: Sequence[str], names: Sequence[str]
-    ) -> dict[str, FileState]:
-        """Flushes this rank's files of the merged checkpoint to disk, and reads back everything that this rank has
-        written. Returns the states of its files. Raises OSError or tf.errors.OpError if something cannot be read."""
-        endings = [data_ending(names.index(part), len(names)) for part in parts]
-        files = {ending: prefix.with_name(f"{prefix.name}.{ending}") for ending in endings}
-        for file in files.values():
-            flush_file(file)
+    def _read_back(self, prefix: Path, work: Sequence[Round]) -> None:
+        """Reads everything that this rank has written. Raises tf.errors.OpError if something cannot be read."""
         for block in (block for of_round in work for block in of_round if block.writer == self._rank):
             self._reader.read(prefix, _slice_of(self._own_rows, block))
         if self._ops.is_chief:
             self._kept_writer.read_back(prefix)
-        return {ending: state_of(file) for ending, file in files.items()}
 
 
 def _slice_of(own_rows: OwnRows, block: Block) -> Slice:

@@ -31,6 +31,7 @@ from parallax_runner.checkpoints.checkpoint_files import (
     step_in,
     step_of,
 )
+from parallax_runner.checkpoints.delta_files import delta_bytes, remove_delta, tidy_deltas
 from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.files.plain import reason_of, remove, replace
 
@@ -102,7 +103,7 @@ def publish(written: Path, folder: Path, sidecar: Sidecar, states: Mapping[str, 
 
 
 def tidy(folder: Path) -> tuple[str, ...]:
-    """Removes checkpoints that killed processes left partly written or partly deleted.
+    """Removes checkpoints and deltas that killed processes left partly written or partly deleted.
 
     A checkpoint that was written in full is moved into place. No other process may save checkpoints in the folder at
     the same time. Returns notes for the user about leftovers that are damaged or cannot be removed. Raises OSError if
@@ -119,6 +120,10 @@ def tidy(folder: Path) -> tuple[str, ...]:
                 _finish_deleting(path, prefix_of(folder, step))
         except OSError as error:
             notes.append(f"{path} was left by a killed run and cannot be removed: {reason_of(error)}")
+    try:
+        tidy_deltas(folder)
+    except OSError as error:
+        notes.append(f"{error.filename} was left by a killed run and cannot be removed: {reason_of(error)}")
     return tuple(notes)
 
 
@@ -141,11 +146,11 @@ def forget_old(folder: Path, keep: int | None, spare: Collection[int] = (), *, k
 
 
 def _newest_within(known: Mapping[Path, Sidecar], most_bytes: int) -> set[Path]:
-    """Returns the newest checkpoints that have at most `most_bytes` bytes together."""
+    """Returns the newest checkpoints that have at most `most_bytes` bytes together with their deltas."""
     found: set[Path] = set()
     total_bytes = 0
     for prefix, sidecar in reversed(list(known.items())):
-        total_bytes += sum(state.bytes for state in sidecar.files.values())
+        total_bytes += sum(state.bytes for state in sidecar.files.values()) + delta_bytes(prefix)
         if total_bytes > most_bytes:
             break
         found.add(prefix)
@@ -185,6 +190,7 @@ def _finish_deleting(forgotten: Path, prefix: Path) -> None:
 
 def _move(partial: Path, folder: Path, sidecar: Sidecar) -> Path:
     prefix = prefix_of(folder, sidecar.step)
+    remove_delta(prefix)  # that of an earlier checkpoint of this step
     remove(sidecar_path(prefix))
     for file in files_of(prefix):
         if file.name.removeprefix(f"{prefix.name}.") not in sidecar.files:
@@ -198,14 +204,15 @@ def _move(partial: Path, folder: Path, sidecar: Sidecar) -> Path:
 
 
 def _delete(prefix: Path) -> None:
-    """Deletes a checkpoint. First moves the sidecar to a `.forgotten-N` folder, so that `tidy` can finish the deletion
-    if this process is killed."""
+    """Deletes a checkpoint and its delta. First moves the sidecar to a `.forgotten-N` folder, so that `tidy` can finish
+    the deletion if this process is killed."""
     forgotten = prefix.with_name(f"{FORGOTTEN}{step_of(prefix)}")
     if not forgotten.is_dir() or forgotten.is_symlink():
         remove(forgotten)
     forgotten.mkdir(exist_ok=True)
     if os.path.lexists(sidecar_path(prefix)):
         replace(sidecar_path(prefix), forgotten / sidecar_path(prefix).name)
+    remove_delta(prefix)
     for file in files_of(prefix):
         remove(file)
     remove(forgotten)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,32 @@ class RankLost(Exception):
     """A rank no longer takes part in the exchanges."""
 
 
-class RankExchange:
+class Exchange(ABC):
+    """An exchange among all ranks. All ranks must make the same calls in the same order."""
+
+    @abstractmethod
+    def swap(self, messages: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Sends message r (uint8 [n]) to rank r. Returns the message from each rank, which may end with up to three
+        more bytes."""
+
+    @abstractmethod
+    def tell(self, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Sends the fields to all ranks. Returns the fields of each rank."""
+
+
+class OneRank(Exchange):
+    """The exchange of a process that has no other ranks to write with."""
+
+    def swap(self, messages: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns the process's own message."""
+        return list(messages)
+
+    def tell(self, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Returns the process's own fields."""
+        return [dict(fields)]
+
+
+class RankExchange(Exchange):
     """Exchanges data with the other ranks. All ranks must make the same calls in the same order.
 
     The calls raise RankLost if a rank no longer takes part.

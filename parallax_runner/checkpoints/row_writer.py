@@ -70,13 +70,17 @@ class RowWriter:
     def finish(self, session: tf.Session, *, step: int, examples: int) -> None:
         """Does the same as `save_last`, and waits until this rank's part is written."""
         self.save_last(session, step=step, examples=examples)
-        self.close()
-        self.raise_if_failed()
+        self.rest()
 
     def close(self) -> None:
         """Waits until this rank's part is written."""
         if self._writing is not None:
             self._writing.join()
+
+    def rest(self) -> None:
+        """Waits until this rank's part is written. Raises tf.errors.OpError if this rank's rows could not be read."""
+        self.close()
+        self.raise_if_failed()
 
     def validated(self, step: int) -> None:
         """Does nothing: the chief keeps the validated checkpoint."""

@@ -15,6 +15,7 @@ from parallax_runner.checkpoints.checkpoint_files import (
     sidecar_path,
     without_sidecar,
 )
+from parallax_runner.checkpoints.delta_files import named_base
 from parallax_runner.checkpoints.publish import tidy
 from parallax_runner.checkpoints.state_file import newest_named
 from parallax_runner.config.frozen import ckpt_dir_of
@@ -69,8 +70,18 @@ def _newest_of(folder: Path) -> Start:
     return Start(found.prefix, (*notes, *found.notes))
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Returns whether there are files of a checkpoint with this prefix."""
+    return os.path.lexists(sidecar_path(path)) or bool(files_of(path))
+
+
 def _start_at(path: Path, resume: str, key: str, *, needs_sidecar: bool) -> Start:
-    if os.path.lexists(sidecar_path(path)) or files_of(path):
+    base = named_base(path)
+    if base is not None:
+        raise CheckpointError("a delta has no slots of the optimizer, so no training can begin with it").about(
+            Setting.of(key, resume), remedy=f"Use the checkpoint to which it belongs: {key}={base}"
+        )
+    if is_checkpoint(path):
         return Start(_whole(path, resume, key, needs_sidecar=needs_sidecar))
     for candidate in (path, path / "ckpt", *_named_by(path)):
         # A folder of plain TensorFlow has no sidecars, and TensorFlow's own file tells which checkpoint is the newest.

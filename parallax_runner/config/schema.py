@@ -245,6 +245,7 @@ class CkptConfig:
     dir: str | None = None
     save_steps: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
     save_secs: float | None = field(default=None, metadata={"above": 0, "unit": "seconds"})
+    delta_steps: int | None = field(default=None, metadata={"minimum": 1, "unit": "steps"})
     keep: int | None = field(default=None, metadata={"minimum": 1, "unit": "checkpoints"})
     keep_bytes: int | None = field(default=None, metadata={"minimum": 1, "unit": "bytes"})
     copy_bytes: int | None = field(default=None, metadata={"minimum": 0, "unit": "bytes"})

@@ -13,6 +13,7 @@ from parallax_runner.config.rules import action, cluster, comm, folders, launche
 from parallax_runner.config.rules.backup import check_backup
 from parallax_runner.config.rules.choice_names import check_choice_names
 from parallax_runner.config.rules.data import check_data
+from parallax_runner.config.rules.deltas import check_deltas
 from parallax_runner.config.rules.epochs import check_epochs
 from parallax_runner.config.rules.free_groups import check_free_groups
 from parallax_runner.config.rules.keys import check_keys
@@ -58,6 +59,7 @@ RULES = (
     Rule(check_learning_rates),
     Rule(check_update),
     Rule(check_profile, of_unused=True),
+    Rule(check_deltas),
     Rule(folders.check_resume),
     Rule(folders.check_warm_start),
     Rule(folders.check_folders),

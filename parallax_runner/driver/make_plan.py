@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from parallax_runner.analysis.variable_info import VariableInfo
 from parallax_runner.collectives.chosen import BACKENDS, choose
 from parallax_runner.config import frozen
+from parallax_runner.config.actions import action_of
 from parallax_runner.config.cluster_size import devices_of_worker, spans_hosts
 from parallax_runner.config.comm_mode import mode_of, name_by_cost
 from parallax_runner.config.frozen import is_fit, is_of_script
@@ -28,6 +29,7 @@ from parallax_runner.planning.advice import advice
 from parallax_runner.planning.cost.measured import Measured
 from parallax_runner.planning.cut import Cut
 from parallax_runner.planning.decide import decided
+from parallax_runner.planning.deltas import check_deltas
 from parallax_runner.planning.explain import explain
 from parallax_runner.planning.growing import check_growing
 from parallax_runner.planning.placement import rows_matter
@@ -117,6 +119,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     request = decided(request, cost_model(request, constants))
     plan = make_plan(request)
     plan = dataclasses.replace(plan, notes=(*plan.notes, *check_growing(growing, plan)))
+    plan = dataclasses.replace(plan, notes=(*plan.notes, *_check_deltas(config, plan, request.variables, single)))
     check_merged(single, steps_are_common=plan.options.sync and not plan.options.backup_workers)
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}
     moved = check_devices(
@@ -132,6 +135,15 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     if measured is None and config.model["_target_"] != frozen.SCRIPT and rows_matter(plan):
         plan = dataclasses.replace(plan, notes=(*plan.notes, BALANCED_BY_BOUNDS))
     return explain(plan, request.variables, cost_model(request, constants))
+
+
+def _check_deltas(
+    config: RunConfig, plan: Plan, variables: Sequence[VariableInfo], single: SingleDeviceGraph
+) -> tuple[str, ...]:
+    """Returns the notes on deltas. Raises PlanError if the run cannot save the deltas that it is asked for."""
+    by_columns = {one.name for one in single.variables if one.shape[1:] != one.full_shape[1:]}
+    delta_steps = config.ckpt.delta_steps if config.ckpt.enabled and action_of(config).goes_on_training else None
+    return check_deltas(delta_steps, plan, variables, by_columns)
 
 
 def _with_note_on_backend(plan: Plan, chosen: ChosenBackend) -> Plan:

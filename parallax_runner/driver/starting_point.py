@@ -16,7 +16,7 @@ from parallax_runner.config.schema import RunConfig
 from parallax_runner.data.dataset import Dataset, numbering_of
 from parallax_runner.data.identity import EXAMPLES_OF_DRIVER, Contents, examples_of, is_exact
 from parallax_runner.data.identity import FILE_NAME as IDENTITY
-from parallax_runner.driver import keras_source, recovery, tensorflow_source
+from parallax_runner.driver import delta_source, keras_source, recovery, tensorflow_source
 from parallax_runner.driver.data_position import settled_position
 from parallax_runner.process.stage_times import stage
 from parallax_runner.shipment.shipment_folder import folder_of
@@ -66,27 +66,30 @@ def with_start(
 
 def _found(config: RunConfig, folder: Path, single: SingleDeviceGraph, run_dir: Path) -> Path | None:
     """Returns the checkpoint from which the run starts, or None. `folder` is the run's own folder of checkpoints, which
-    a run that goes on training prepares. Reports what is wrong in it. A file of Keras and a checkpoint of plain
-    TensorFlow become a checkpoint in `run_dir`."""
+    a run that goes on training prepares. Reports what is wrong in it. A file of Keras, a checkpoint of plain
+    TensorFlow, and a checkpoint with a delta become a checkpoint in `run_dir`."""
     from parallax_runner.checkpoints.best import fault_of_best
     from parallax_runner.checkpoints.checkpoint_files import sidecar_path
+    from parallax_runner.checkpoints.delta_start import find_state
     from parallax_runner.checkpoints.publish import prepare
-    from parallax_runner.checkpoints.start import find_start, find_whole
+    from parallax_runner.checkpoints.start import find_start
 
     if is_keras_file(config.ckpt.resume):
         return keras_source.checkpoint_of(Path(config.ckpt.resume), single, run_dir)
     if action_of(config).goes_on_training:
-        notes = prepare(folder)
+        notes, delta = prepare(folder), None
         found = find_start(config.ckpt.resume, folder)
     else:
         notes = ()
-        found = find_whole(config.ckpt.resume, folder)
+        found, delta = find_state(config.ckpt.resume, folder)
     # `prepare` and `find_start` both clean up the folder, and both report the files that they cannot remove.
     for note in filter(None, dict.fromkeys((*notes, *found.notes, fault_of_best(folder)))):
         log.warning("%s", note)
         print(f"parallax_runner: {note}", file=sys.stderr)
     if found.prefix is not None and not sidecar_path(found.prefix).exists():
         return tensorflow_source.checkpoint_of(found.prefix, single, run_dir)
+    if found.prefix is not None and delta is not None:
+        return delta_source.checkpoint_of(found.prefix, delta, run_dir)
     return found.prefix
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.checkpoints.delta_saver import DeltaSaver
 from parallax_runner.checkpoints.row_writer import RowWriter
 from parallax_runner.checkpoints.saver import CheckpointSaver
 from parallax_runner.errors import Setting, TrainingError
@@ -67,12 +68,13 @@ class StepRunner:
     """Runs steps: waits for other workers as the plan requires, traces steps, votes, checks losses, counts steps,
     reports progress and saves checkpoints.
 
-    `saver` is set on the chief, and on every rank if variables are sharded across the ranks. If `loss_rule` is None, no
-    loss ends the run. If `reports_saves` is true, each rank reports all steps up to a checkpoint before it is written,
-    so the driver has the metric sums of these steps if the run restarts from the checkpoint. `save_steps` is then the
-    saver's number of steps between checkpoints. `knows_loss` is false for a graph without a loss. `examples_per_step`
-    is the number of examples on all ranks together, or 0 if only the script can determine that number. Training ends
-    after `last_step`. If `last_step` is None, training ends only when a stop is requested.
+    `saver` is set on the chief, and on every rank if variables are sharded across the ranks. `deltas` is set on the
+    same ranks if the run saves deltas. If `loss_rule` is None, no loss ends the run. If `reports_saves` is true, each
+    rank reports all steps up to a checkpoint before it is written, so the driver has the metric sums of these steps if
+    the run restarts from the checkpoint. `save_steps` is then the saver's number of steps between checkpoints.
+    `knows_loss` is false for a graph without a loss. `examples_per_step` is the number of examples on all ranks
+    together, or 0 if only the script can determine that number. Training ends after `last_step`. If `last_step` is
+    None, training ends only when a stop is requested.
     """
 
     session: tf.Session
@@ -82,6 +84,7 @@ class StepRunner:
     loss_rule: LossRule | None = None
     knows_loss: bool = True
     saver: CheckpointSaver | RowWriter | None = None
+    deltas: DeltaSaver | None = None
     reports_saves: bool = False
     save_steps: int | None = None
     profiler: StepProfiler | None = None
@@ -123,6 +126,8 @@ class StepRunner:
         if self.saver:
             self.saver.start(first_step)
             self.saver.warm_up(self.session)
+        if self.deltas:
+            self.deltas.begin(self.session)
 
     def run(
         self,
@@ -230,17 +235,32 @@ class StepRunner:
     def save_if_due(self, *, is_wanted: bool = False) -> None:
         """Saves a checkpoint if `is_wanted`, or if a checkpoint is due. If saving needs all ranks, a vote by any rank
         makes a checkpoint due. Otherwise, only the chief knows when a checkpoint is due by time. If `reports_saves` is
-        true, the chief then waits for the next step that all ranks report."""
+        true, the chief then waits for the next step that all ranks report. If no checkpoint is due, saves a delta if
+        one is due."""
         if not self.saver:
             return
         self.saver.raise_if_failed()
+        if self.deltas:
+            self.deltas.raise_if_failed()
         if self.distributed.votes is None:
             is_due = self.saver.is_due(self.step, self.passed) and not (self.reports_saves and self.losses)
         else:
             is_due = self._save_granted
         if is_due or is_wanted:
+            self._save(self.saver)
+        elif self.deltas and self.deltas.is_due(self.step) and self.step != self.last_step:
             self.control.doing = Activity(Kind.SAVING, self.step)
-            self.saver.save(self.session, step=self.step, examples=self.examples)
+            self.saver.rest()
+            self.deltas.save(self.session, step=self.step, examples=self.examples)
+
+    def _save(self, saver: CheckpointSaver | RowWriter) -> None:
+        """Saves a checkpoint, to which later deltas belong."""
+        self.control.doing = Activity(Kind.SAVING, self.step)
+        if self.deltas:
+            self.deltas.rest()
+        saver.save(self.session, step=self.step, examples=self.examples)
+        if self.deltas:
+            self.deltas.begin_again(self.session, self.step)
 
     def pause(self) -> None:
         """Reports all steps so far and waits until no thread is reading the variables, because the plan is about to
@@ -262,6 +282,8 @@ class StepRunner:
         """Waits until all workers have completed their last step, saves that step, calls `meanwhile`, and waits until
         the checkpoint is written."""
         self.step = self.peers.leave(self.step)
+        if self.deltas:
+            self.deltas.rest()
         if self.saver:
             self.control.doing = Activity(Kind.SAVING, self.step)
             self.saver.save_last(self.session, step=self.step, examples=self.examples)
@@ -271,9 +293,11 @@ class StepRunner:
             self.saver.finish(self.session, step=self.step, examples=self.examples)
 
     def give_up(self) -> None:
-        """When a run fails, waits for the checkpoint that is being written."""
+        """When a run fails, waits for the checkpoint and the delta that are being written."""
         if self.saver:
             self.saver.close()
+        if self.deltas:
+            self.deltas.close()
 
     def outcome(self) -> dict[str, Any]:
         """Returns fields for the summary that describe the steps."""

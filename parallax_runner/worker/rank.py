@@ -59,6 +59,7 @@ from parallax_runner.train.segment import Segment
 from parallax_runner.train.session_config import merged
 from parallax_runner.train.sessions import gpu_limits, initialize, open_session_of, session_config_of
 from parallax_runner.train.step_runner import StepRunner
+from parallax_runner.worker.deltas import deltas_of, trained_names
 from parallax_runner.worker.rank_run import RankRun
 from parallax_runner.worker.segments import Segments
 
@@ -84,6 +85,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
     with stage("rewrite"):
         distributed = rewrite(config, plan, single, rank, first_step=start.step)
         checkpoints, warm = CheckpointOps(distributed), warm_start_of(config, run_dir, distributed)
+        deltas = deltas_of(config, checkpoints, distributed, plan, single) if action.trains else None
         learning_rates = LearningRates(distributed, single.learning_rates)
         export_graph(config, distributed)
         distributed.graph.finalize()
@@ -99,6 +101,7 @@ def run_rank(run_dir: Path, rank: int, client: ControlClient, maker: Maker = MOD
             log_every=config.train.log_every,
             loss_rule=FINITE_LOSSES,
             saver=saver_of(config, checkpoints, single, client, feed, identity.training) if action.trains else None,
+            deltas=deltas,
             reports_saves=frozen.is_fit(config) and config.ckpt.enabled,
             save_steps=config.ckpt.save_steps,
             profiler=StepProfiler(config.profile, rank),
@@ -317,7 +320,7 @@ def saver_of(
         return make_saver(config, checkpoints, single, client, feed.global_batch, numbering, data)
     if not config.ckpt.enabled or checkpoints.own_rows is None:
         return None
-    return RowWriter(checkpoints, Path(config.ckpt.folder), _names_to_check(single), config.ckpt.copy_bytes)
+    return RowWriter(checkpoints, Path(config.ckpt.folder), trained_names(single), config.ckpt.copy_bytes)
 
 
 def make_saver(
@@ -347,13 +350,7 @@ def make_saver(
         numbering=numbering,
         data=dict(data),
         ask_epoch=client.ask_epoch if frozen.keeps_epochs(config) else lambda _: lambda: None,
-        check_finite=_names_to_check(single),
+        check_finite=trained_names(single),
         on_written=functools.partial(_on_checkpoint, config, client),
         run_id=functools.partial(_run_id, config),
     )
-
-
-def _names_to_check(single: SingleDeviceGraph) -> frozenset[str]:
-    """Returns the full names of the variables that must be finite in a checkpoint: those that are trained."""
-    trained = {gradient.variable for gradient in single.gradients}
-    return frozenset(variable.full_name for variable in single.variables if variable.name in trained)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from parallax_runner.checkpoints import joint_save, part_files
+from parallax_runner.checkpoints import joint_files, part_files
 from parallax_runner.checkpoints import publish as checkpoint_folder
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.joint_save import JointSave
@@ -79,16 +79,24 @@ def built(*, grows: bool = False) -> SingleDeviceGraph:
 class Rank:
     """A rank of comm=sharded, in its initial state or with the values of a checkpoint."""
 
+    block_bytes = BLOCK_BYTES
+    part_bytes: int | None = PART_BYTES
+
     def __init__(self, rank: int, ranks: int, *, grows: bool = False) -> None:
-        single = built(grows=grows)
-        self.distributed = rewrite_for_rank(single, planned(single, "sharded", workers=ranks), rank=rank, seed=1)
-        self.ops = CheckpointOps(self.distributed, BLOCK_BYTES)
+        self.single = built(grows=grows)
+        self.plan = planned(self.single, "sharded", workers=ranks)
+        self.distributed = rewrite_for_rank(self.single, self.plan, rank=rank, seed=1)
+        self.ops = CheckpointOps(self.distributed, self.block_bytes)
         self.rank, self.ranks = rank, ranks
         with self.distributed.graph.as_default():
             (deep,) = (variable.pieces[0] for variable in self.distributed.variables if variable.name == "deep")
             self.spoil = deep.assign_at(tf.constant([1], tf.int64), tf.fill([1, 2, 3], np.float64("nan")))
+        self.add_ops()
         self.distributed.graph.finalize()
         self.begin(None)
+
+    def add_ops(self) -> None:
+        """Adds more ops to the graph."""
 
     def begin(self, start: Path | None) -> None:
         """Begins anew with a session of its own, in the initial state or with the values of a checkpoint."""
@@ -108,7 +116,7 @@ class Rank:
             made = CheckpointSaver(
                 ops=self.ops, folder=folder, run_id=lambda: None, check_finite=names, copy_bytes=copy_bytes, **fixed
             )
-        made._joint = JointSave(self.ops, names, copy_bytes, part_bytes=PART_BYTES)
+        made._joint = JointSave(self.ops, names, copy_bytes, part_bytes=self.part_bytes)
         return made
 
     def save(self, folder: Path, step: int, copy_bytes: int | None = None) -> str:
@@ -201,8 +209,8 @@ def save_and_die(folder: Path, rank: Rank, phase: str, victim: int) -> None:
     if rank.rank == victim:
         module, name = {
             "part": (part_files, "write_slices"),
-            "merge": (joint_save, "merge"),
-            "verify": (joint_save, "flush_file"),
+            "merge": (joint_files, "merge"),
+            "verify": (joint_files, "flush_file"),
             "publish": (checkpoint_folder, "replace"),
         }[phase]
         setattr(module, name, die)

@@ -44,7 +44,9 @@ def launch(folder: Path, ranks: int, orders: list[dict[str, Any]]) -> None:
     assert result.status == "finished", f"{result.failure}\n{told}"
 
 
-def launched(folder: Path, ranks: int, orders: list[dict[str, Any]]) -> RunResult:
+def launched(
+    folder: Path, ranks: int, orders: list[dict[str, Any]], *, module: str = "tests.parallel.saving_worker"
+) -> RunResult:
     for order in orders:
         (folder / order["name"]).mkdir()
     (folder / "cases.json").write_text(json.dumps([order | {"ranks": ranks} for order in orders]))
@@ -53,7 +55,7 @@ def launched(folder: Path, ranks: int, orders: list[dict[str, Any]]) -> RunResul
         workers=ranks,
         servers=0,
         env=thread_environment(1),
-        worker_module="tests.parallel.saving_worker",
+        worker_module=module,
     )
     return processes.run(LaunchSpec(job, Forked()), on_message=lambda message: None)
 

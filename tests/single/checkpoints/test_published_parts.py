@@ -146,5 +146,5 @@ def test_a_sidecar_of_an_earlier_version_has_no_blocks(tmp_path: Path) -> None:
     prefix = write(tmp_path, 2)
     fields = checkpoint_files.read_object(prefix.with_name(prefix.name + ".json"))[1]
     earlier = {key: value for key, value in fields.items() if key not in ("block_rows", "sha256")}
-    prefix.with_name(prefix.name + ".json").write_text(checkpoint_files._text(earlier))
+    prefix.with_name(prefix.name + ".json").write_text(checkpoint_files.signed_text(earlier))
     assert read_sidecar(prefix).block_rows == {}

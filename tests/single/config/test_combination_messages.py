@@ -39,6 +39,36 @@ CASES = {
         "cluster.workers=3 (command line)",
         "the run begins with this number; expected a number from 1 to 2",
     ),
+    "deltas of no checkpoint": (
+        "ckpt.delta_steps=5 ckpt.save_secs=null",
+        "ckpt.delta_steps=5 (command line)",
+        "set ckpt.save_steps or ckpt.save_secs too",
+    ),
+    "deltas as rare as checkpoints": (
+        "ckpt.delta_steps=5 ckpt.save_steps=5",
+        "ckpt.delta_steps=5 (command line)",
+        "expected less than ckpt.save_steps=5",
+    ),
+    "deltas of no common step": (
+        "ckpt.delta_steps=5 comm=ps comm.sync=false",
+        "ckpt.delta_steps=5 (command line)",
+        "needs comm.sync=true",
+    ),
+    "deltas of a step without some workers": (
+        "ckpt.delta_steps=5 comm=ps cluster.workers=3 comm.ps.backup_workers=1",
+        "ckpt.delta_steps=5 (command line)",
+        "needs comm.ps.backup_workers=0",
+    ),
+    "deltas of variables that are divided anew": (
+        "ckpt.delta_steps=5 comm=hybrid partition=search",
+        "ckpt.delta_steps=5 (command line)",
+        "choose partition=fixed",
+    ),
+    "deltas of a script": (
+        "model=script data=script model.path=train.py ckpt.delta_steps=5",
+        "ckpt.delta_steps=5 (command line)",
+        "a script may change variables outside of its steps",
+    ),
     "another size without checkpoints": (f"{ELASTIC} cluster.min_workers=1 ckpt=off", "continues from checkpoints"),
     "another size without restarts": (
         f"{ELASTIC} cluster.min_workers=1 train.max_restarts=0",
