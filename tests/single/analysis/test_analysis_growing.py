@@ -78,7 +78,12 @@ def test_calls_are_found_in_order() -> None:
     assert first.write is not None
     assert first.write.inputs[0].op.name == "table/rows"
     assert second.write is None
-    assert [handle.op.name.rpartition("/")[2] for handle in first.handles] == ["keys", "index", "fill", "overflow"]
+    assert [handle.op.name.rpartition("/")[2] for handle in first.handles.given] == [
+        "keys",
+        "index",
+        "fill",
+        "overflow",
+    ]
     assert first.table == second.table
     assert first.table.shape.places == 2
 
