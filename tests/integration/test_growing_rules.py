@@ -187,7 +187,7 @@ def _rows(saved: dict[str, np.ndarray]) -> dict[int, np.ndarray]:
 
 REFUSED = {
     "model.knows_optimizer=false": "call set_optimizer(model.optimizer) on the layer after compile",
-    "model.evict={every_steps: 3}": "evict={'every_steps': 3}, expected whole numbers from 1 on",
+    "model.evict.unused_steps=0": 'expected whole numbers from 1 on, such as {"unused_steps"',
 }
 
 
