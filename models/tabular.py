@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -26,6 +26,8 @@ def make_model(
     embedding_size: int,
     units: Sequence[int],
     capacity: int = 1048576,
+    admit: Mapping[str, int] | None = None,
+    evict: Mapping[str, int] | None = None,
     optimizer: str = "adagrad",
     learning_rate: float = 0.05,
 ) -> keras.Model:
@@ -33,7 +35,8 @@ def make_model(
 
     `table` describes the features by name: `kind`, `shape`, `sizes` of their ids, `is_ragged`, `is_padded` and `grows`.
     Each category has its own table with rows of `embedding_size`. If its vocabulary grows, the table has `capacity`
-    rows. The rows of a list are averaged. An MLP with hidden layers of `units` combines the rows and the numbers.
+    rows, and `admit` and `evict` are those of `GrowingEmbedding`. The rows of a list are averaged. An MLP with hidden
+    layers of `units` combines the rows and the numbers.
 
     Output: float [batch, 1], with `task=binary` the probability of the label 1, with `task=regression` the label.
     `optimizer` is the name of a Keras optimizer. Raises ValueError for another task, if no feature is an input, if
@@ -46,11 +49,8 @@ def make_model(
         raise ValueError("the table has no feature that is an input")
     _check_labels(table, task)
     inputs = {name: _input(name, one) for name, one in described.items()}
-    vectors = [
-        vector
-        for name, one in described.items()
-        for vector in _vectors(name, one, inputs[name], _Tables(embedding_size, capacity))
-    ]
+    tables = _Tables(embedding_size, capacity, admit, evict)
+    vectors = [vector for name, one in described.items() for vector in _vectors(name, one, inputs[name], tables)]
     hidden = ops.concatenate(vectors, axis=1) if len(vectors) > 1 else vectors[0]
     for number, size in enumerate(units):
         hidden = layers.Dense(size, activation="relu", name=f"hidden_{number}")(hidden)
@@ -62,6 +62,7 @@ def make_model(
         loss=LOSSES[task],
         metrics=[metric],
     )
+    tables.set_optimizer(model.optimizer)
     return model
 
 
@@ -86,17 +87,28 @@ def _input(name: str, one: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Tables:
-    """Makes tables with rows of `size`. Those that grow have `capacity` rows."""
+    """Makes tables with rows of `size`. Those that grow have `capacity` rows, and give them to keys and take them away
+    by the rules `admit` and `evict`."""
 
     size: int
     capacity: int
+    admit: Mapping[str, int] | None
+    evict: Mapping[str, int] | None
+    growing: list[GrowingEmbedding] = field(default_factory=list)
 
     def of(self, name: str, rows: int | None) -> Any:
         """Return the table of a feature. `rows` is None if its vocabulary grows."""
         layer_name = f"embedding_{_layer_name(name)}"
         if rows is None:
-            return GrowingEmbedding(self.size, self.capacity, name=layer_name)
+            table = GrowingEmbedding(self.size, self.capacity, admit=self.admit, evict=self.evict, name=layer_name)
+            self.growing.append(table)
+            return table
         return layers.Embedding(rows, self.size, name=layer_name)
+
+    def set_optimizer(self, optimizer: Any) -> None:
+        """Tell the tables that grow which optimizer updates them."""
+        for table in self.growing:
+            table.set_optimizer(optimizer)
 
 
 def _vectors(name: str, one: Any, given: Any, tables: _Tables) -> list[Any]:

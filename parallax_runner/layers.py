@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -13,7 +14,9 @@ from parallax_runner.errors import ConfigError
 from parallax_runner.graph.growing.hashed_keys import BUCKETS, initial_rows
 from parallax_runner.graph.growing.key_calls import UNKNOWN, rows_of_known, rows_with_inserts, table_rows
 from parallax_runner.graph.growing.key_map import MapHandles, MapShape
-from parallax_runner.graph.growing.marks import TableMark, mark
+from parallax_runner.graph.growing.marks import TableMark, mark, mark_slot
+from parallax_runner.graph.growing.rules import rules_of
+from parallax_runner.graph.growing.slots import RowSlot, keras_slots, keras_slots_begin_at, session_slots
 
 OVERFLOWS = ("error", "shared")
 _TABLES = "_parallax_growing_tables"  # the attribute of a graph
@@ -29,6 +32,8 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
     which is what the first training step with this key would see. The result has the shape of the keys and one more
     dimension of size `dim`.
 
+    With `evict`, tell the layer which optimizer updates it: `table.set_optimizer(model.optimizer)`.
+
     Ragged keys give ragged rows.
 
     Args:
@@ -39,6 +44,11 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
             changes anything. With «shared», all such keys of a bucket share one more row, which is zero at first.
         seed: decides the initial rows, together with the keys. None draws a seed, as Keras' initializers do.
         scale: initial values are uniform in [-scale, scale).
+        admit: {"min_count": n}: a key gets a row in the training step in which it occurs for the n-th time. Until then,
+            lookups return its initial row, and its gradient goes nowhere.
+        evict: {"unused_steps": n, "every_steps": m}: after every m-th training step (every n-th by default), the keys
+            that none of the last n steps has looked up lose their rows and their counts. The next key that gets such a
+            row begins with its own initial row, and with the initial values of the optimizer's slots.
 
     Raises ConfigError if an argument is out of range, and ValueError if the inputs are not integers.
     """
@@ -51,15 +61,19 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
         overflow: str = "error",
         seed: int | None = None,
         scale: float = DEFAULT_SCALE,
+        admit: Mapping[str, int] | None = None,
+        evict: Mapping[str, int] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         _check(dim, capacity, overflow, scale)
         self.dim, self.capacity, self.overflow, self.scale = dim, capacity, overflow, float(scale)
         self.seed = random.randint(1, 10**9) if seed is None else int(seed)
-        self.map_shape = MapShape(math.ceil(capacity / BUCKETS), overflow == "shared")
+        self.rules = rules_of(admit, evict)
+        self.map_shape = MapShape(math.ceil(capacity / BUCKETS), overflow == "shared", *self.rules)
         self.supports_jit = False
-        self._last_write: Any = None  # in a TensorFlow 1 graph
+        self._last_writes: list[Any] = []  # in a TensorFlow 1 graph
+        self._slots: Callable[[], list[RowSlot]] | None = None
 
     def build(self, input_shape: Any) -> None:
         """Creates the table and the variables of the map."""
@@ -72,10 +86,9 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
             autocast=False,
             name="rows",
         )
-        self.keys = self._add_to_map("keys", (BUCKETS, shape.places), "int64")
-        self.index = self._add_to_map("index", (BUCKETS, shape.positions), "int32")
-        self.fill = self._add_to_map("fill", (BUCKETS,), "int32")
-        self.overflowed = self._add_to_map("overflow", (BUCKETS,), "int64")
+        made = {name: self._add_to_map(name, one.width, one.dtype) for name, one in shape.variables.items()}
+        self.map_variables = list(made.values())
+        self.keys, self.index, self.fill, self.overflowed = self.map_variables[:4]
 
     def call(self, keys: Any, training: bool | None = None) -> Any:
         """Returns the rows of keys ([*shape of keys, dim]). With `training`, new keys get a row."""
@@ -96,46 +109,88 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments from which the layer can be created again."""
         own = {"dim": self.dim, "capacity": self.capacity, "overflow": self.overflow}
-        return {**super().get_config(), **own, "seed": self.seed, "scale": self.scale}
+        rules = {"admit": self.rules.admit, "evict": self.rules.evict}
+        return {**super().get_config(), **own, **rules, "seed": self.seed, "scale": self.scale}
 
-    def _add_to_map(self, name: str, shape: tuple[int, ...], dtype: str) -> Any:
+    def set_optimizer(self, optimizer: Any, initial: Mapping[str, float] | None = None) -> None:
+        """Tells the layer which Keras optimizer updates its rows, so that the slots of a row start afresh when another
+        key gets it. `optimizer` must be built before the first training call, as `model.fit` does.
+
+        `initial` has the initial values of the slots by their names, such as «momentum». It is needed for an optimizer
+        that is not one of Keras' own.
+
+        Raises ConfigError if `initial` is needed and not given.
+        """
+        if not self.map_shape.evicts:
+            return
+        begin_at = keras_slots_begin_at(optimizer) if initial is None else dict(initial)
+        self._slots = lambda: keras_slots(optimizer, self.rows, begin_at)
+
+    def set_session_optimizer(self, optimizer: Any) -> None:
+        """Does the same for a TensorFlow 1 optimizer. Raises ConfigError if it is None."""
+        if optimizer is None:
+            raise ConfigError(
+                f"growing_lookup: the table «{self.name}» evicts keys, so it needs the argument optimizer"
+            )
+        self._slots = lambda: session_slots(optimizer, self.rows.value)
+
+    def _add_to_map(self, name: str, width: tuple[int, ...], dtype: str) -> Any:
+        shape = (BUCKETS, *width)
         return self.add_weight(shape=shape, initializer="zeros", dtype=dtype, trainable=False, name=name)
 
     def _trained_rows(self, keys: Any) -> Any:
-        table = self.rows.value
+        table, slots = self.rows.value, self._slots_of_rows()
         with tf.control_dependencies(self._inserts_before()):
             inserted = rows_with_inserts(self._handles(), keys, self.map_shape)
-        written = tf.raw_ops.ResourceScatterUpdate(
-            resource=table.handle, indices=inserted.new_rows, updates=self._initial(inserted.new_keys)
-        )
         self._mark(inserted.rows)
-        if written is not None:
-            mark(written, self._described())
+        written = [_write(table, inserted.new_rows, self._initial(inserted.new_keys))]
+        written += [_write(slot.variable, inserted.new_rows, _rows_of(slot, inserted.new_rows)) for slot in slots]
+        if not tf.executing_eagerly():
+            mark(written[0], self._described())
+            for op, slot in zip(written[1:], slots, strict=True):
+                mark_slot(op, self._described(), slot.initial)
         if _is_unordered():
-            self._last_write = written
-        with tf.control_dependencies([] if written is None else [written]):
-            return tf.gather(table, inserted.rows)
+            self._last_writes = written
+        with tf.control_dependencies([op for op in written if op is not None]):
+            return self._with_initial_rows(keys, inserted.rows) if self.map_shape.admits else self._own(inserted.rows)
 
     def _inserts_before(self) -> list[Any]:
         """Returns what an insert must wait for. Two inserts at once would give a key two rows."""
-        last = self._last_write
-        is_before = _is_unordered() and last is not None and last.graph is tf.compat.v1.get_default_graph()
-        return [last] if is_before else []
+        last = self._last_writes if _is_unordered() else []
+        return [op for op in last if op.graph is tf.compat.v1.get_default_graph()]
+
+    def _slots_of_rows(self) -> list[RowSlot]:
+        if not self.map_shape.evicts:
+            return []
+        if self._slots is None:
+            raise ConfigError(
+                f"the layer «{self.name}» (GrowingEmbedding) evicts keys and does not know the optimizer, whose slots "
+                "must start afresh with a row: call set_optimizer(model.optimizer) on the layer after compile"
+            )
+        return self._slots()
 
     def _known_rows(self, keys: Any) -> Any:
         numbers = rows_of_known(self._handles(), keys, self.map_shape)
         self._mark(numbers)
-        rows = tf.gather(self.rows.value, tf.maximum(numbers, 0))
-        unknown = tf.where(tf.equal(numbers, UNKNOWN))  # with TensorFlow 1 behavior, == compares objects
-        initial = self._initial(tf.gather_nd(keys, unknown))
-        return tf.tensor_scatter_nd_update(rows, unknown, initial)
+        return self._with_initial_rows(keys, numbers)
+
+    def _own(self, numbers: Any) -> Any:
+        return tf.gather(self.rows.value, numbers)
+
+    def _with_initial_rows(self, keys: Any, numbers: Any) -> Any:
+        """Returns the rows with these numbers, and the initial rows of keys without a row. No gradient reaches the
+        table for them: even a gradient of zero would make an optimizer update some row."""
+        is_unknown = tf.equal(numbers, UNKNOWN)  # with TensorFlow 1 behavior, == compares objects
+        known, unknown = (tf.cast(tf.where(one)[:, 0], tf.int32) for one in (~is_unknown, is_unknown))
+        rows = self._own(tf.gather(numbers, known))
+        return tf.dynamic_stitch([known, unknown], [rows, self._initial(tf.gather(keys, unknown))])
 
     def _initial(self, keys: Any) -> Any:
         rows = initial_rows(keys, seed=self.seed, columns=self.dim, scale=self.scale)
         return tf.cast(rows, self.variable_dtype)
 
     def _handles(self) -> MapHandles:
-        return MapHandles(*(one.value.handle for one in (self.keys, self.index, self.fill, self.overflowed)))
+        return self.map_shape.handles([one.value.handle for one in self.map_variables])
 
     def _mark(self, numbers: Any) -> None:
         if not tf.executing_eagerly():
@@ -144,7 +199,13 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
     def _described(self) -> TableMark:
         shape = self.map_shape
         return TableMark(
-            self.path, shape.places, shape.has_overflow_rows, seed=self.seed, columns=self.dim, scale=self.scale
+            self.path,
+            shape.places,
+            shape.has_overflow_rows,
+            seed=self.seed,
+            columns=self.dim,
+            scale=self.scale,
+            **self.rules._asdict(),
         )
 
 
@@ -158,25 +219,44 @@ def growing_lookup(
     overflow: str = "error",
     seed: int = 0,
     scale: float = DEFAULT_SCALE,
+    admit: Mapping[str, int] | None = None,
+    evict: Mapping[str, int] | None = None,
+    optimizer: Any = None,
 ) -> Any:
     """Returns the rows of keys ([*shape of keys, dim]) in the table `name` of the current TensorFlow 1 graph.
 
     The first call in a graph creates the table, and further calls with the same name use it. The arguments are those of
     `GrowingEmbedding`. With `training`, new keys get a row: pass True for the loss that the graph trains on, and False
-    for validation and served outputs.
+    for validation and served outputs. With `evict`, `optimizer` is the TensorFlow 1 optimizer that minimizes the loss,
+    whose slots for the table are created here.
 
-    Raises ConfigError if an argument is out of range, or differs from that of the table's first call.
+    Raises ConfigError if an argument is out of range, or differs from that of the table's first call, or if `evict` is
+    given without `optimizer`.
     """
     arguments: dict[str, Any] = {"dim": dim, "capacity": capacity, "overflow": overflow, "seed": seed, "scale": scale}
+    rules = rules_of(admit, evict)
     tables = _tables_of(tf.compat.v1.get_default_graph())
     if name not in tables:
-        tables[name] = GrowingEmbedding(**arguments, name=name)
+        tables[name] = GrowingEmbedding(**arguments, admit=admit, evict=evict, name=name)
     table = tables[name]
-    for argument, value in arguments.items():
+    for argument, value in {**arguments, "rules": rules}.items():
         before = getattr(table, argument)
         if before != value:
             raise ConfigError(f"growing_lookup: {argument}={value!r}, but the table «{name}» has {argument}={before!r}")
+    if training and evict is not None:
+        table.set_session_optimizer(optimizer)
     return table(keys, training=training)
+
+
+def _write(variable: Any, rows: Any, values: Any) -> Any:
+    """Writes rows of a variable. Returns the op, or None in eager execution."""
+    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=rows, updates=values)
+
+
+def _rows_of(slot: RowSlot, rows: Any) -> Any:
+    """Returns the initial values of rows of a slot."""
+    shape = tf.concat([tf.shape(rows), slot.variable.shape[1:]], axis=0)
+    return tf.fill(shape, tf.constant(slot.initial, slot.variable.dtype))
 
 
 def _is_unordered() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -20,8 +21,9 @@ def growing_tables(single: SingleDeviceGraph) -> tuple[GrowingTable, ...]:
     """Returns the tables into which a training step inserts keys.
 
     Raises PlanError if a training step looks up keys in a table without inserting them, or inserts keys into a table
-    that it does not train; if validation or a served model inserts keys; if a lookup is in a branch or a loop; or if a
-    lookup without inserts can run before or after the inserts of the same step.
+    that it does not train; if validation or a served model inserts keys; if a lookup is in a branch or a loop; if a
+    lookup without inserts can run before or after the inserts of the same step; or if a table that evicts keys has
+    several lookups that insert in a step.
     """
     graph_def = single.meta_graph.graph_def
     if not any(is_growing(node) for node in all_nodes(graph_def)):
@@ -38,19 +40,25 @@ def growing_tables(single: SingleDeviceGraph) -> tuple[GrowingTable, ...]:
     _refuse_inserts_in_evaluation(calls_of_evaluation)
     _refuse_steps_without_inserts(calls)
     _refuse_any_order(calls)
-    found = [
-        GrowingTable(
-            layer=call.table.table,
-            variable=call.write.inputs[0].op.name,
-            map_variables=tuple(handle.op.name for handle in call.handles),
-            places=call.table.places,
-            has_overflow_rows=call.table.has_overflow_rows,
-        )
-        for call in calls
-        if call.write is not None
-    ]
+    _refuse_several_steps(calls)
+    found = [_described(call, call.write) for call in calls if call.write is not None]
     _refuse_untrained(found, single)
     return tuple(dict.fromkeys(found))
+
+
+def _described(call: KeyCall, write: tf.Operation) -> GrowingTable:
+    table = call.table
+    return GrowingTable(
+        layer=table.table,
+        variable=write.inputs[0].op.name,
+        map_variables=tuple(handle.op.name for handle in call.handles.given),
+        places=table.places,
+        has_overflow_rows=table.has_overflow_rows,
+        min_count=table.min_count,
+        unused_steps=table.unused_steps,
+        every_steps=table.every_steps,
+        renewed=tuple(one.slot.name for one in call.slot_writes),
+    )
 
 
 def _ops(graph: tf.Graph, tensors: Iterable[str]) -> list[tf.Operation]:
@@ -77,7 +85,7 @@ def _nodes_in_functions_of(ops: Iterable[tf.Operation], graph_def: tf.GraphDef) 
 def _is_in_branch(call: KeyCall) -> bool:
     """Returns whether a call is in a branch or a loop of TensorFlow 1, into which a Switch or an Enter hands
     variables."""
-    return any(handle.op.type != "VarHandleOp" for handle in call.handles)
+    return any(handle.op.type != "VarHandleOp" for handle in call.handles.given)
 
 
 def _refuse_inserts_in_evaluation(calls: Iterable[KeyCall]) -> None:
@@ -101,6 +109,18 @@ def _refuse_any_order(calls: Sequence[KeyCall]) -> None:
                 f"the training step also calls «{lookup.table.table}» (GrowingEmbedding) without training=True, and "
                 "nothing decides whether it sees the keys that the step inserts: call it with training=True, or add a "
                 "control dependency"
+            )
+
+
+def _refuse_several_steps(calls: Sequence[KeyCall]) -> None:
+    """Raises PlanError if a training step calls a table that evicts keys several times, each of which would be a step
+    of the table."""
+    steps = Counter(call.table.table for call in calls if call.write is not None and call.table.shape.evicts)
+    for table, number in steps.items():
+        if number > 1:
+            raise PlanError(
+                f"the training step calls «{table}» (GrowingEmbedding) {number} times, and the table evicts keys that "
+                "its last steps have not seen, so a step must be one call: call it once with concatenated keys"
             )
 
 

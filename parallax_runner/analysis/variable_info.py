@@ -44,14 +44,24 @@ class WholeInitialValue:
 @dataclass(frozen=True)
 class GrowingTable:
     """A table whose vocabulary grows: the path of its layer, the variable of its rows, and the variables of its map, in
-    the order keys, index, fill, overflow. A bucket has `places` rows, and one more for keys without a row of their own
-    if `has_overflow_rows`."""
+    the order of `MapHandles` (graph/growing/key_map.py). A bucket has `places` rows, and one more for keys without a
+    row of their own if `has_overflow_rows`. `min_count`, `unused_steps` and `every_steps` are the rules by which keys
+    get rows and lose them. The slots `renewed` start afresh with a row."""
 
     layer: str
     variable: str
     map_variables: tuple[str, ...]
     places: int
     has_overflow_rows: bool
+    min_count: int = 1
+    unused_steps: int = 0
+    every_steps: int = 0
+    renewed: tuple[str, ...] = ()
+
+    @property
+    def variables_of_rules(self) -> tuple[str, ...]:
+        """The variables of the map that only a map with rules has."""
+        return self.map_variables[4:]
 
 
 @dataclass(frozen=True)

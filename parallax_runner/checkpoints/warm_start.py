@@ -34,7 +34,8 @@ class Wanted:
     """A saved variable of the new run, in its full shape. `is_of_optimizer` says whether it is a slot or a counter, and
     `is_set` whether it is a learning rate, which the configuration of the new run sets. `owner` is the variable to
     which a slot belongs, or the variable itself. `map_of` is set for the variables of the map of a vocabulary that
-    grows: it names the variable with the rows."""
+    grows: it names the variable with the rows. `is_derived` is set for those that can be made from the other variables
+    of a map, if a checkpoint does not have them."""
 
     name: str
     shape: tuple[int, ...]
@@ -43,6 +44,7 @@ class Wanted:
     is_set: bool = False
     owner: str = ""
     map_of: str = ""
+    is_derived: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,9 @@ def chosen(prefix: str, stored: Collection[str], wanted: Sequence[Wanted], take:
     _check_patterns("include", take.include, names)
     _check_patterns("exclude", take.exclude, names)
     source_of = _renamed(stored, take.rename)
+    for one in wanted:
+        if one.is_derived and one.name not in source_of and one.map_of in source_of:
+            source_of[one.name] = source_of[one.map_of]  # a file has the value, and the rows are what it belongs to
     selected = {one.name for one in wanted if one.name in source_of and _is_selected(one, take)}
     taken = _with_whole_tables(prefix, selected, wanted, source_of)
     return {name: source_of[name] for name in names if name in taken}

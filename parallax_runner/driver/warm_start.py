@@ -82,7 +82,7 @@ def _from_checkpoint(
     stored = stored_in(prefix)
     tensors = tensors_by_name(prefix, stored)
     named = {name: stored[tensor] for name, tensor in tensors.items()}
-    wanted = _wanted(plan, single, growing)
+    wanted = _with_derived(_wanted(plan, single, growing), growing)
     resized = resized_tables(
         str(prefix),
         growing,
@@ -245,6 +245,12 @@ def _wanted(plan: Plan, single: SingleDeviceGraph, growing: Iterable[GrowingTabl
                 map_of=map_of.get(one.name, ""),
             )
     return list(found.values())
+
+
+def _with_derived(wanted: Iterable[Wanted], growing: Iterable[GrowingTable]) -> list[Wanted]:
+    """Marks the variables of maps that a checkpoint of a table without rules does not have."""
+    derived = {name for table in growing for name in table.variables_of_rules}
+    return [dataclasses.replace(one, is_derived=one.name in derived) for one in wanted]
 
 
 def _rows_of_maps(growing: Iterable[GrowingTable]) -> dict[str, str]:

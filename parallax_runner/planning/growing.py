@@ -20,6 +20,7 @@ def check_growing(tables: Iterable[GrowingTable], plan: Plan) -> tuple[str, ...]
     for table in tables:
         _refuse_route(table, plan)
         _refuse_lookahead(table, plan)
+        _refuse_other_slots(table, plan)
     return tuple(_note(table, plan) for table in tables if plan.workers > 1)
 
 
@@ -43,8 +44,30 @@ def _refuse_lookahead(table: GrowingTable, plan: Plan) -> None:
         ).about(Setting.of("comm.lookahead", "on"), remedy="choose comm.lookahead=auto, which is off here")
 
 
+def _refuse_other_slots(table: GrowingTable, plan: Plan) -> None:
+    """Raises PlanError unless all slots of a table that evicts keys start afresh, and are with the rows."""
+    if not table.every_steps:
+        return
+    (planned,) = [one for one in plan.variables if one.name == table.variable]
+    for slot in sorted({*planned.slots} - {*table.renewed}):
+        raise PlanError(
+            f"«{table.layer}» (GrowingEmbedding) evicts keys, and its slot «{slot}» would keep the values of another "
+            "key when a row is taken again: pass the optimizer that updates the table to set_optimizer of the layer, "
+            "or to growing_lookup"
+        )
+    for slot in sorted({*table.renewed} - {*planned.slots}):
+        raise PlanError(
+            f"«{table.layer}» (GrowingEmbedding) evicts keys, and the update does not use «{slot}» row by row like the "
+            "table, so it cannot start afresh with a row: choose another optimizer, or leave out evict"
+        )
+
+
 def _note(table: GrowingTable, plan: Plan) -> str:
     return (
-        f"the vocabulary of «{table.layer}» grows: each bucket of its map (keys, index, fill, overflow) is on one "
-        f"rank, rank = bucket mod {plan.workers}"
+        f"the vocabulary of «{table.layer}» grows: each bucket of its map ({_names_of_map(table)}) is on one rank, "
+        f"rank = bucket mod {plan.workers}"
     )
+
+
+def _names_of_map(table: GrowingTable) -> str:
+    return ", ".join(name.rpartition("/")[2] for name in table.map_variables)

@@ -176,15 +176,25 @@ class Ahead:
 
 @dataclass(frozen=True)
 class VocabularyCounts:
-    """How full this worker's part of a map is. Its buckets have `places` places each and `capacity` in all. `keys` of
-    the places are taken, `fullest` of them in one bucket, and `overflow` counts how often a step saw a key without a
-    place (scalars, int64). Fetch them outside of steps."""
+    """How full this worker's part of a map is. Its buckets have `places` rows each and `capacity` in all. `keys` of
+    the rows are taken, `fullest` of them in one bucket, and `overflow` counts how often a step saw a key without a
+    place. `waiting` keys have no row yet, and `evicted` counts the keys that have lost theirs (scalars, int64), None if
+    the map does not count them. Fetch them outside of steps."""
 
     capacity: int
     places: int
     keys: tf.Tensor
     fullest: tf.Tensor
     overflow: tf.Tensor
+    waiting: tf.Tensor | None = None
+    evicted: tf.Tensor | None = None
+
+    @property
+    def counts(self) -> dict[str, tf.Tensor]:
+        """The counts by name."""
+        always = {"keys": self.keys, "fullest": self.fullest, "overflow": self.overflow}
+        by_rules = {"waiting": self.waiting, "evicted": self.evicted}
+        return always | {name: count for name, count in by_rules.items() if count is not None}
 
 
 @dataclass(frozen=True)

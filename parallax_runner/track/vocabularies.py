@@ -51,8 +51,10 @@ class Vocabularies:
 
 
 def _line(table: str, one: Growth) -> str:
-    overflow = "" if not one.overflow else f"; {one.overflow:,} times, a step saw a key without a row of its own"
+    waiting = f"; {one.waiting:,} more keys wait for a row" if one.waiting else ""
+    evicted = f"; {one.evicted:,} times, a key has lost its row" if one.evicted else ""
+    overflow = f"; {one.overflow:,} times, a step saw a key without a row of its own" if one.overflow else ""
     return (
         f"vocabulary of {table}: {one.keys:,} keys in {one.capacity:,} rows ({one.fill:.1%}), the fullest bucket is "
-        f"{one.fill_of_fullest:.0%} full{overflow}"
+        f"{one.fill_of_fullest:.0%} full{waiting}{evicted}{overflow}"
     )

@@ -12,8 +12,9 @@ class Growth:
     """The state of a vocabulary, on one rank or on all.
 
     `keys` of `capacity` rows belong to a key. The fullest bucket has `fullest` keys, and any bucket at most `places`.
-    `overflow` counts how often a step saw a key without a row of its own. The last `steps` steps have inserted
-    `new_keys` keys.
+    `overflow` counts how often a step saw a key without a row of its own. `waiting` keys have no row yet. `evicted`
+    keys have lost theirs since the first step. Both are None if the table does not count them. In the
+    last `steps` steps, `new_keys` keys got a row.
     """
 
     capacity: int
@@ -23,6 +24,8 @@ class Growth:
     overflow: int
     new_keys: int
     steps: int
+    waiting: int | None = None
+    evicted: int | None = None
 
     @classmethod
     def of_ranks(cls, many: Iterable[Self]) -> Self:
@@ -36,6 +39,8 @@ class Growth:
             overflow=sum(one.overflow for one in ranks),
             new_keys=sum(one.new_keys for one in ranks),
             steps=ranks[0].steps,
+            waiting=_sum(one.waiting for one in ranks),
+            evicted=_sum(one.evicted for one in ranks),
         )
 
     @property
@@ -61,7 +66,15 @@ class Growth:
             f"vocabulary/{table}/fill_of_fullest_bucket": self.fill_of_fullest,
             f"vocabulary/{table}/new_keys_per_step": self.new_keys_per_step,
             f"vocabulary/{table}/overflow": float(self.overflow),
+            **({} if self.waiting is None else {f"vocabulary/{table}/waiting_keys": float(self.waiting)}),
+            **({} if self.evicted is None else {f"vocabulary/{table}/evicted_keys": float(self.evicted)}),
         }
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Returns the sum of counts, or None if there are none."""
+    given = [count for count in counts if count is not None]
+    return sum(given) if given else None
 
 
 Reported = Mapping[str, Mapping[str, Any]]  # the fields of `Growth` by table

@@ -115,7 +115,7 @@ class Reference:
             raise ParallaxError(f"got {len(batches)} batches for {len(self._ranks)} ranks, expected one batch per rank")
         before = self._ranks[0].read(self._single.merged)
         shares = [float(batch.get(SHARE, 1.0)) for batch in batches]
-        inserted = self._insert_keys(batches, shares)
+        self._insert_keys(batches, shares)
         divisors = self._summed(batches, shares, self._divisors(batches, shares))
         firsts = [
             rank.first_half(batch, divided) for rank, batch, divided in zip(self._ranks, batches, divisors, strict=True)
@@ -124,15 +124,14 @@ class Reference:
         aggregated = _aggregate(self._single.gradients, weighed, average_sparse=self._average_sparse)
         losses = [rank.second_half({**first, **aggregated}) for rank, first in zip(self._ranks, firsts, strict=True)]
         self._merge_declared(before, shares)
-        for rank, counts in zip(self._ranks, inserted, strict=True):
-            rank.assign(counts)
         return [share * loss if share else 0.0 for share, loss in zip(shares, losses, strict=True)]
 
-    def _insert_keys(self, batches: Sequence[Values], shares: Sequence[float]) -> list[dict[str, np.ndarray]]:
-        """Inserts the new keys of all ranks on each rank. Returns variables to set after the step, for each rank."""
+    def _insert_keys(self, batches: Sequence[Values], shares: Sequence[float]) -> None:
+        """Inserts the new keys of all ranks on each rank."""
         fed = [(rank, rank.feeds(batch)) for rank, batch in zip(self._ranks, batches, strict=True)]
         keys = joined([rank.keys.of(rank.session, feeds) for rank, feeds in fed], shares)
-        return [rank.keys.insert(rank.session, feeds, keys) for rank, feeds in fed]
+        for rank, feeds in fed:
+            rank.keys.insert(rank.session, feeds, keys)
 
     def _divisors(self, batches: Sequence[Values], shares: Sequence[float]) -> list[dict[str, Any]]:
         """Returns the values of the marked divisors on each rank, by tensor name. The mean over the ranks is then the

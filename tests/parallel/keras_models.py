@@ -48,6 +48,7 @@ FEATURES: dict[str, tuple[tuple[int, ...], str]] = {
     "keys": ((LENGTH,), "int64"),
     "name": ((), "string"),
     "text": ((1,), "string"),
+    "passing": ((LENGTH,), "int64"),
 }
 # Words in the vocabularies of the models, and beside them.
 KNOWN, UNKNOWN = ["", "ü", "日本", "a b", "🙂", "e"], ["neu", "nie", "[UNK]"]
@@ -82,6 +83,7 @@ def batch(case: Case, step: int, rank: int) -> dict[str, np.ndarray]:
         "keys": draw.choice(growing_keys.seen_by(step), (BATCH, LENGTH)),
         "name": _words(draw, (BATCH,)),
         "text": np.array([[b" ".join(row)] for row in _words(draw, (BATCH, 3))], object),
+        "passing": draw.choice(growing_keys.passing(step), (BATCH, LENGTH)),
     }
     if case.optimizer == "loss_scale" and (step, rank) == (4, case.ranks - 1):
         found["y"][0] = np.inf  # no rank updates in this step, and all halve the scale
@@ -222,6 +224,21 @@ def growing(optimizer: str) -> Any:
     other = GrowingEmbedding(2, 8192, scale=0.5, seed=6, name="other")(given["key"])
     x = layers.Concatenate()([table(given["key"]) * given["x"] + words, other])
     return _compiled(keras.Model(given, layers.Dense(1)(layers.Dense(4, activation="tanh")(x))), optimizer)
+
+
+def passing(optimizer: str) -> Any:
+    """A table that admits keys at the second sight and evicts them, some of whose buckets are full, and one that evicts
+    keys."""
+    given = _inputs("key", "passing", "x")
+    rules = {"admit": {"min_count": 2}, "evict": {"unused_steps": 2, "every_steps": 3}}
+    table = GrowingEmbedding(WIDTH, 1024, overflow="shared", seed=5, **rules, name="table")
+    other = GrowingEmbedding(2, 8192, scale=0.5, seed=6, evict={"unused_steps": 1, "every_steps": 2}, name="other")
+    words = layers.GlobalAveragePooling1D()(table(given["passing"]))
+    x = layers.Concatenate()([words * given["x"], other(given["key"])])
+    model = _compiled(keras.Model(given, layers.Dense(1)(layers.Dense(4, activation="tanh")(x))), optimizer)
+    for one in (table, other):
+        one.set_optimizer(model.optimizer)
+    return model
 
 
 def lstm(optimizer: str) -> Any:
@@ -496,6 +513,7 @@ MODELS: dict[str, TracedModel] = {
     "subclassed": TracedModel(subclassed, BASE),
     "shared": TracedModel(shared, ("ids", "words", "x", "y")),
     "growing": TracedModel(growing, ("key", "keys", "x", "y")),
+    "passing": TracedModel(passing, ("key", "passing", "x", "y")),
     "lstm": TracedModel(lstm, ("words", "y")),
     "gru": TracedModel(gru, ("words", "y")),
     "convolutions": TracedModel(convolutions, ("words", "image", "y")),

@@ -32,6 +32,7 @@ TAPE = ("nested", "stack", "two_optimizers")
 TAPE_SUMS = ("from_mirrored", "summed")
 WITH_TABLE = "with_table"
 GROWING = "growing"
+PASSING = "passing"  # keys come and go
 WITHOUT_OPTIMIZER = "module"
 SHORT = "bfloat16"
 LAZY = "lazy"
@@ -97,6 +98,7 @@ BASIC = [
     _case("two_optimizers", "clipnorm", "ps"),
     _case("strings", "adagrad", "sharded"),
     _case(GROWING, "adam", "sharded", 3),
+    _case(PASSING, "adagrad", "sharded", 3),
 ]
 
 
@@ -196,6 +198,16 @@ def _growing() -> list[dict[str, Any]]:
         _case(GROWING, "adamw", "sharded", 3),
         _case(GROWING, "global_clipnorm", "sharded"),
         _case(GROWING, "adagrad", "sharded", 3) | {"uneven": True},
+        PASSES,
+        _case(PASSING, "adagrad", "sharded"),
+        _case(PASSING, "adam", "sharded"),
+        _case(PASSING, "adam", "sharded", 3),
+        _case(PASSING, "momentum", "sharded"),
+        _case(PASSING, "momentum", "sharded", 3),
+        _case(PASSING, "adamw", "sharded"),
+        _case(PASSING, "ema", "sharded", 3),
+        _case(PASSING, "accumulation", "sharded"),
+        _case(PASSING, "adagrad", "sharded", 3) | {"uneven": True},
     ]
 
 
@@ -213,6 +225,8 @@ def _strings() -> list[dict[str, Any]]:
 
 # The case of the default tier with vocabularies that grow.
 GROWS = _case(GROWING, "adam", "sharded", 3)
+# The case of the default tier whose keys come and go.
+PASSES = _case(PASSING, "adagrad", "sharded", 3)
 # The case of the default tier whose loss is divided by a number of all ranks.
 DIVIDED = _case("masked", "adam", "mpi")
 # The case of the default tier with a step of the user whose loss is a sum.
@@ -228,6 +242,8 @@ def faulty() -> list[dict[str, Any]]:
         _case("loaded", "sgd", "sharded") | {"fault": "ignored_weights"},
         _case("functional", "sgd", "hybrid") | {"fault": "initialized_again"},
         _case(GROWING, "adagrad", "sharded") | {"fault": "two_rows_of_a_key"},
+        _case(PASSING, "adagrad", "sharded") | {"fault": "kept_slots"},
+        _case(PASSING, "adagrad", "sharded") | {"fault": "one_count_for_each_rank"},
     ]
 
 

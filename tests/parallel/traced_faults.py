@@ -15,6 +15,7 @@ from parallax_runner.graph.traced import capture_step, order, variables
 from parallax_runner.rewrite import replica
 from parallax_runner.rewrite.every_route import merge
 from parallax_runner.routes.allgather import gather
+from parallax_runner.routes.alltoall import grow
 
 
 def planted(fault: str | None) -> AbstractContextManager[Any]:
@@ -103,6 +104,26 @@ def two_rows_of_a_key() -> Iterator[None]:
     key_calls._inserting.cache_clear()
 
 
+@contextmanager
+def kept_slots() -> Iterator[None]:
+    """A key that gets the row of an evicted key also gets its slots."""
+    original = grow._write
+
+    def rows_only(own: Any, places: tf.Tensor, values: tf.Tensor) -> tf.Operation:
+        is_slot = not own.handle.op.name.endswith("/rows/own_rows")
+        return original(own, places[:0], values[:0]) if is_slot else original(own, places, values)
+
+    with mock.patch.object(grow, "_write", rows_only):
+        yield
+
+
+@contextmanager
+def one_count_for_each_rank() -> Iterator[None]:
+    """A key that occurs several times on a rank is counted once."""
+    with mock.patch.object(grow, "_own_times", lambda rewrite, times: tf.ones_like(times)):
+        yield
+
+
 FAULTS: dict[str | None, Callable[[], AbstractContextManager[None]]] = {
     "dropped_dependency": dropped_dependency,
     "one_seed": one_seed,
@@ -110,4 +131,6 @@ FAULTS: dict[str | None, Callable[[], AbstractContextManager[None]]] = {
     "ignored_weights": ignored_weights,
     "initialized_again": initialized_again,
     "two_rows_of_a_key": two_rows_of_a_key,
+    "kept_slots": kept_slots,
+    "one_count_for_each_rank": one_count_for_each_rank,
 }

@@ -1,6 +1,6 @@
 """The graph functions that map keys to rows. Each is one op in a graph, so the rewrite can replace the op.
 
-The row of a key is the number of its bucket times the places of a bucket, plus its place. After these rows, a table can
+The row of a key is the number of its bucket times the rows of a bucket, plus its place. After these rows, a table can
 have one overflow row for each bucket. The numbers do not depend on how many ranks own the buckets.
 """
 
@@ -12,35 +12,50 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.python.ops import handle_data_util
 
+from parallax_runner.graph.growing.eviction import end_step
 from parallax_runner.graph.growing.hashed_keys import BUCKETS, buckets_of
-from parallax_runner.graph.growing.key_map import MapHandles, MapShape, insert, is_bucket_full, search
+from parallax_runner.graph.growing.insertion import (
+    Seen,
+    full_check,
+    has_row,
+    placed,
+    reaches_min_count,
+    store,
+)
+from parallax_runner.graph.growing.key_map import MapHandles, MapShape, search
+from parallax_runner.graph.growing.places import is_bucket_full
 
-UNKNOWN = -1  # the row of a key that is not in the map
+UNKNOWN = -1  # the row of a key that has none
 
 
 class Inserted(NamedTuple):
-    """The rows of keys (int64 [n]), and the rows and keys that this call added to the map (int64 [m])."""
+    """The rows of keys (int64 [n]), UNKNOWN for a key that waits for a row, and the rows and keys that this call added
+    to the map (int64 [m])."""
 
     rows: Any
     new_rows: Any
     new_keys: Any
 
 
-def rows_with_inserts(handles: MapHandles, keys: Any, shape: MapShape, *, ranks: int = 1) -> Inserted:
-    """Returns the rows of keys (int64 [n]), and inserts those that are not in the map.
+def rows_with_inserts(
+    handles: MapHandles, keys: Any, shape: MapShape, *, ranks: int = 1, times: Any = None
+) -> Inserted:
+    """Returns the rows of keys (int64 [n]), and inserts those that are not in the map. The call is a step of the table,
+    after which keys may leave.
 
-    With several `ranks`, `handles` have the buckets of one of them, which owns the buckets of all keys: bucket b is
-    number b div ranks of rank b mod ranks.
+    `times` (int64 [n]) tells how often each of `keys` occurs, once by default. With several `ranks`, `handles` have the
+    buckets of one of them, which owns the buckets of all keys: bucket b is number b div ranks of rank b mod ranks.
     """
-    return Inserted(*_inserting(shape, ranks)(*handles, keys))
+    times = tf.ones_like(keys) if times is None else times
+    return Inserted(*_inserting(shape, ranks)(*handles.given, keys, times, tf.constant(True)))
 
 
 def rows_of_known(handles: MapHandles, keys: Any, shape: MapShape, *, ranks: int = 1) -> Any:
-    """Returns the rows of keys (int64 [n]), and `UNKNOWN` for a key that is not in the map. The map does not change.
+    """Returns the rows of keys (int64 [n]), and `UNKNOWN` for a key without a row. The map does not change.
 
     `ranks` has the same meaning as in `rows_with_inserts`.
     """
-    return _finding(shape, ranks)(*handles, keys)
+    return _finding(shape, ranks)(*handles.given, keys)
 
 
 def table_rows(shape: MapShape) -> int:
@@ -48,68 +63,76 @@ def table_rows(shape: MapShape) -> int:
     return BUCKETS * (shape.places + shape.has_overflow_rows)
 
 
-def _signature() -> list[Any]:
-    resources = [tf.TensorSpec([], tf.resource) for _ in MapHandles._fields]
-    return [*resources, tf.TensorSpec([None], tf.int64)]
-
-
 @functools.cache
 def _inserting(shape: MapShape, ranks: int) -> Any:
-    def parallax_insert_keys(keys: Any, index: Any, fill: Any, overflow: Any, given: Any) -> tuple[Any, Any, Any]:
-        handles = _with_shapes(MapHandles(keys, index, fill, overflow), shape)
-        distinct, number_of = _ascending(given)
+    def parallax_insert_keys(*given: Any) -> tuple[Any, Any, Any]:
+        *resources, keys, times, is_step = given
+        handles = _with_shapes(shape.handles(resources), shape)
+        distinct, number_of = _ascending(keys)
         buckets = buckets_of(distinct)
-        found = search(handles, shape, distinct, buckets // ranks)
-        is_new = tf.equal(found.entries, 0)
-        new_keys, new_buckets = (tf.boolean_mask(each, is_new) for each in (distinct, buckets))
-        entered = insert(handles, shape, new_keys, new_buckets // ranks, tf.boolean_mask(found.probes, is_new))
-        entries = tf.tensor_scatter_nd_update(found.entries, tf.where(is_new), entered)
-        rows = _rows(shape, buckets, entries, _overflow_rows(shape, buckets))
-        has_row = entered > 0
-        added = _rows(shape, new_buckets, entered, tf.zeros_like(new_buckets))
-        return tf.gather(rows, number_of), tf.boolean_mask(added, has_row), tf.boolean_mask(new_keys, has_row)
+        own = buckets // ranks
+        counted = tf.where(is_step, times, tf.zeros_like(times))
+        all_times = tf.math.unsorted_segment_sum(counted, number_of, tf.size(distinct))
+        seen = Seen(distinct, own, all_times, search(handles, shape, distinct, own))
+        made = placed(handles, shape, seen)
+        with tf.control_dependencies(full_check(shape, seen, made)):
+            entries = store(handles, shape, seen, made)
+            rows = _rows(handles, shape, buckets, own, entries)
+            if shape.evicts:
+                is_used = (seen.times > 0) & (entries > 0)
+                end_step(handles, shape, tf.boolean_mask(own, is_used), tf.boolean_mask(entries, is_used), is_step)
+        added, new_keys = tf.boolean_mask(rows, made.gets_row), tf.boolean_mask(distinct, made.gets_row)
+        return tf.gather(rows, number_of), added, new_keys
 
-    return _concrete(parallax_insert_keys)
+    return _concrete(parallax_insert_keys, shape, [*_keys_and_times(), tf.TensorSpec([], tf.bool)])
 
 
 @functools.cache
 def _finding(shape: MapShape, ranks: int) -> Any:
-    def parallax_find_keys(keys: Any, index: Any, fill: Any, overflow: Any, given: Any) -> Any:
-        handles = _with_shapes(MapHandles(keys, index, fill, overflow), shape)
-        buckets = buckets_of(given)
-        found = search(handles, shape, given, buckets // ranks)
-        otherwise = tf.fill(tf.shape(buckets), tf.constant(UNKNOWN, tf.int64))
-        if shape.has_overflow_rows:
-            is_full = is_bucket_full(handles, shape, buckets // ranks)
-            otherwise = tf.where(is_full, _overflow_rows(shape, buckets), otherwise)
-        return _rows(shape, buckets, found.entries, otherwise)
+    def parallax_find_keys(*given: Any) -> Any:
+        *resources, keys = given
+        handles = _with_shapes(shape.handles(resources), shape)
+        buckets = buckets_of(keys)
+        found = search(handles, shape, keys, buckets // ranks)
+        return _rows(handles, shape, buckets, buckets // ranks, found.entries)
 
-    return _concrete(parallax_find_keys)
+    return _concrete(parallax_find_keys, shape, _keys_and_times()[:1])
 
 
-def _concrete(function: Any) -> Any:
+def _keys_and_times() -> list[Any]:
+    return [tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.int64)]
+
+
+def _concrete(function: Any, shape: MapShape, given: list[Any]) -> Any:
     """Returns the traced function. A trace of a training step calls it in one op, although it inlines functions."""
+    signature = [*[tf.TensorSpec([], tf.resource) for _ in shape.variables], *given]
     with tf.init_scope():
-        return tf.function(function, input_signature=_signature(), autograph=False).get_concrete_function()
+        return tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
 
 
 def _with_shapes(handles: MapHandles, shape: MapShape) -> MapHandles:
     """Tells TensorFlow what the resources contain: an argument of a function does not."""
-    dtypes = MapHandles(tf.int64, tf.int32, tf.int32, tf.int64)
-    widths = MapHandles([shape.places], [shape.positions], [], [])
-    for handle, dtype, width in zip(handles, dtypes, widths, strict=True):
-        described = handle_data_util.create_handle_data(tf.TensorShape([None, *width]), dtype)
-        handle_data_util.set_handle_data(handle, described)
+    for handle, variable in zip(handles.given, shape.variables.values(), strict=True):
+        content = tf.TensorShape([None, *variable.width]), tf.as_dtype(variable.dtype)
+        handle_data_util.set_handle_data(handle, handle_data_util.create_handle_data(*content))
     return handles
 
 
-def _rows(shape: MapShape, buckets: Any, entries: Any, otherwise: Any) -> Any:
+def _rows(handles: MapHandles, shape: MapShape, buckets: Any, own: Any, entries: Any) -> Any:
+    """Returns the rows of entries (int32 [n]). `own` are the numbers of `buckets` among those of the handles."""
     rows = buckets * shape.places + tf.cast(entries, tf.int64) - 1
-    return tf.where(entries > 0, rows, otherwise)
+    otherwise = tf.fill(tf.shape(buckets), tf.constant(UNKNOWN, tf.int64))
+    if shape.has_overflow_rows:
+        overflow_rows = BUCKETS * shape.places + buckets
+        otherwise = tf.where(_shares(handles, shape, own, entries), overflow_rows, otherwise)
+    return tf.where(has_row(shape, entries), rows, otherwise)
 
 
-def _overflow_rows(shape: MapShape, buckets: Any) -> Any:
-    return BUCKETS * shape.places + buckets
+def _shares(handles: MapHandles, shape: MapShape, own: Any, entries: Any) -> Any:
+    """Returns whether a key without a row of its own has the overflow row of its bucket (bool [n])."""
+    if shape.admits:
+        return reaches_min_count(handles, shape, own, entries)
+    return is_bucket_full(handles, shape, own)
 
 
 def _ascending(keys: Any) -> tuple[Any, Any]:

@@ -1,14 +1,20 @@
-"""Finds keys in a map that consists of variables, and inserts keys.
+"""Finds keys in a map that consists of variables, and enters keys into its index.
 
-The map has `BUCKETS` buckets. A bucket has a fixed number of places, which are taken in the order in which keys arrive.
-`keys` (int64 [buckets, places]) contains the key at each place, `fill` (int32 [buckets]) the number of taken places,
-and `overflow` (int64 [buckets]) how often a step saw a distinct key for which its full bucket has no place.
+The map has `BUCKETS` buckets. A bucket has a fixed number of places: first those of its rows, and then those of keys
+that wait for a row, if keys do. The variables have one row for each bucket, and all values are zero at first:
+
+- `keys` (int64 [buckets, all places]) contains the key at each place, `fill` (int32 [buckets]) the number of taken
+  rows, and `overflow` (int64 [buckets]) how often a step saw a distinct key for which its full bucket has no place.
+- `free` (int32 [buckets, all places]) contains stacks of free places (places.py).
+- `counts` (int32 [buckets, waiting places]) tells how often a key that waits has been seen, and is 0 at a free place.
+  `waiting` (int32 [buckets]) is the number of keys that wait.
+- `last_used` (int32 [buckets, all places]) is the step that has last seen a key, and 0 at a free place. `steps` (int32
+  [buckets]) is the number of steps, and `evicted` (int64 [buckets]) how many rows were taken from keys.
+- `index` (int32 [buckets, positions]) finds the place of a key: an entry is a place plus one, or 0. A search begins at
+  a position that the key's hash chooses, and visits all positions (triangular numbers modulo a power of two) until it
+  meets the key or a 0. At least half of the positions are 0, so a search is short.
 
 Tensors are compared with `tf.equal`, because workers run TensorFlow 1's behavior, where `==` compares objects.
-
-`index` (int32 [buckets, positions]) finds the place of a key: an entry is a place plus one, or 0. A search begins at a
-position that the key's hash chooses, and visits all positions (triangular numbers modulo a power of two) until it meets
-the key or a 0. At least half of the positions are 0, so a search is short.
 """
 
 from __future__ import annotations
@@ -21,25 +27,100 @@ from parallax_runner.graph.growing.hashed_keys import starts_of
 
 
 class MapHandles(NamedTuple):
-    """The resources of the four variables of a map, or of the buckets that a rank owns."""
+    """The resources of the variables of a map, or of the buckets that a rank owns. None if the map does not have the
+    variable."""
 
     keys: Any
     index: Any
     fill: Any
     overflow: Any
+    free: Any = None
+    counts: Any = None
+    waiting: Any = None
+    last_used: Any = None
+    steps: Any = None
+    evicted: Any = None
+
+    @property
+    def given(self) -> list[Any]:
+        """The resources that the map has."""
+        return [handle for handle in self if handle is not None]
+
+
+class MapVariable(NamedTuple):
+    """A variable of a map: the shape of the row of a bucket, and the dtype."""
+
+    width: tuple[int, ...]
+    dtype: str
 
 
 class MapShape(NamedTuple):
-    """The sizes of a map. `has_overflow_rows` says what becomes of a key whose bucket is full: it takes the overflow
-    row of its bucket, or the step fails."""
+    """The sizes and the rules of a map.
+
+    A bucket has `places` rows. `has_overflow_rows` says what becomes of a key whose bucket is full: it takes the
+    overflow row of its bucket, or the step fails. A key gets a row when it has been seen `min_count` times. After each
+    `every_steps` steps, keys leave that the last `unused_steps` steps have not seen. With `every_steps` 0, none do.
+    """
 
     places: int
     has_overflow_rows: bool
+    min_count: int = 1
+    unused_steps: int = 0
+    every_steps: int = 0
+
+    @property
+    def admits(self) -> bool:
+        """Whether keys wait for a row."""
+        return self.min_count > 1
+
+    @property
+    def evicts(self) -> bool:
+        """Whether keys leave."""
+        return self.every_steps > 0
+
+    @property
+    def frees(self) -> bool:
+        """Whether taken places become free."""
+        return self.admits or self.evicts
+
+    @property
+    def waiting_places(self) -> int:
+        """The number of places of a bucket for keys that wait."""
+        return self.places if self.admits else 0
+
+    @property
+    def all_places(self) -> int:
+        """The number of places of a bucket."""
+        return self.places + self.waiting_places
 
     @property
     def positions(self) -> int:
         """The number of positions of a bucket in the index: a power of two, at least twice the number of places."""
-        return 1 << (2 * self.places - 1).bit_length()
+        return 1 << (2 * self.all_places - 1).bit_length()
+
+    @property
+    def variables(self) -> dict[str, MapVariable]:
+        """The variables of the map by name, in the order of `MapHandles`."""
+        found = {
+            "keys": MapVariable((self.all_places,), "int64"),
+            "index": MapVariable((self.positions,), "int32"),
+            "fill": MapVariable((), "int32"),
+            "overflow": MapVariable((), "int64"),
+        }
+        if self.frees:
+            found["free"] = MapVariable((self.all_places,), "int32")
+        if self.admits:
+            found["counts"] = MapVariable((self.waiting_places,), "int32")
+            found["waiting"] = MapVariable((), "int32")
+        if self.evicts:
+            found["last_used"] = MapVariable((self.all_places,), "int32")
+            found["steps"] = MapVariable((), "int32")
+            found["evicted"] = MapVariable((), "int64")
+        return found
+
+    def handles(self, given: Any) -> MapHandles:
+        """Returns resources by name, from those of `variables` in their order."""
+        return MapHandles(**dict(zip(self.variables, given, strict=True)))
 
 
 class Search(NamedTuple):
@@ -76,46 +157,12 @@ def search(handles: MapHandles, shape: MapShape, keys: Any, buckets: Any) -> Sea
     return Search(entries, probes)
 
 
-def insert(handles: MapHandles, shape: MapShape, keys: Any, buckets: Any, probes: Any) -> Any:
-    """Inserts distinct keys that are not in the map, in ascending order (int64 [n]).
+def enter(handles: MapHandles, shape: MapShape, keys: Any, buckets: Any, entries: Any, probes: Any) -> None:
+    """Writes new entries (int32 [n]) to the index. `probes` comes from the search for the keys.
 
-    Returns their entries (int32 [n]), or 0 for a key whose bucket is full. `probes` comes from the search for the keys.
-    Raises InvalidArgumentError before the map changes if a bucket is full and there are no overflow rows.
+    In each round, every key that waits tries the next position of its search. If several keys try the same free
+    position, the first of them takes it.
     """
-    places = tf.gather(_fill(handles), buckets) + _numbers_within(buckets)
-    has_place = places < shape.places
-    lost = tf.boolean_mask(tf.stack([keys, buckets], axis=1), ~has_place)
-    checks = [] if shape.has_overflow_rows else [_refusal(lost[:, 0], shape)]
-    # Every write itself waits for the check. TensorFlow simplifies the values that it writes, and then an earlier op
-    # that waits can disappear.
-    with tf.control_dependencies(checks):
-        _count(handles.overflow, lost[:, 1], tf.int64)
-        _store(handles, shape, *(tf.boolean_mask(each, has_place) for each in (keys, buckets, places, probes)))
-    return tf.where(has_place, places + 1, tf.zeros_like(places))
-
-
-def _store(handles: MapHandles, shape: MapShape, keys: Any, buckets: Any, places: Any, probes: Any) -> None:
-    """Stores keys at free places of their buckets."""
-    where = tf.stack([buckets, tf.cast(places, tf.int64)], axis=1)
-    tf.raw_ops.ResourceScatterNdUpdate(ref=handles.keys, indices=where, updates=keys)
-    _count(handles.fill, buckets, tf.int32)
-    _enter(handles, shape, keys, buckets, places + 1, probes)
-
-
-def _count(counter: Any, buckets: Any, dtype: Any) -> None:
-    """Adds 1 for each of the buckets."""
-    ones = tf.ones(tf.shape(buckets), dtype)
-    tf.raw_ops.ResourceScatterAdd(resource=counter, indices=buckets, updates=ones)
-
-
-def is_bucket_full(handles: MapHandles, shape: MapShape, buckets: Any) -> Any:
-    """Returns whether each bucket has no free place (bool [n])."""
-    return tf.gather(_fill(handles), buckets) >= shape.places
-
-
-def _enter(handles: MapHandles, shape: MapShape, keys: Any, buckets: Any, entries: Any, probes: Any) -> None:
-    """Writes new entries to the index. In each round, every key that waits tries the next position of its search. If
-    several keys try the same free position, the smallest key takes it."""
     starts = starts_of(keys, shape.positions)
 
     def attempt(active: Any, probes: Any) -> tuple[Any, Any]:
@@ -140,6 +187,12 @@ def _enter(handles: MapHandles, shape: MapShape, keys: Any, buckets: Any, entrie
     )
 
 
+def replace_entries(handles: MapHandles, shape: MapShape, keys: Any, buckets: Any, entries: Any, probes: Any) -> None:
+    """Writes new entries (int32 [n]) for keys that are in the index. `probes` comes from the search for the keys."""
+    where = tf.stack([buckets, _position(starts_of(keys, shape.positions), probes, shape)], axis=1)
+    tf.raw_ops.ResourceScatterNdUpdate(ref=handles.index, indices=where, updates=entries)
+
+
 def _position(starts: Any, probes: Any, shape: MapShape) -> Any:
     """Returns the position that a search visits after `probes` others."""
     return (starts + probes * (probes + 1) // 2) % shape.positions
@@ -156,32 +209,9 @@ def _keys_at(handles: MapHandles, buckets: Any, entries: Any) -> Any:
     return tf.raw_ops.ResourceGatherNd(resource=handles.keys, indices=where, dtype=tf.int64)
 
 
-def _fill(handles: MapHandles) -> Any:
-    return tf.raw_ops.ReadVariableOp(resource=handles.fill, dtype=tf.int32)
-
-
-def _numbers_within(buckets: Any) -> Any:
-    """Returns how many earlier keys have the same bucket (int32 [n])."""
-    order = tf.argsort(buckets, stable=True)
-    ordered = tf.gather(buckets, order)
-    firsts = tf.searchsorted(ordered, ordered)
-    numbers = tf.range(tf.size(buckets)) - firsts
-    return tf.scatter_nd(order[:, tf.newaxis], numbers, tf.shape(buckets))
-
-
 def _is_first(values: Any) -> Any:
     """Returns whether no earlier value is equal (bool [n])."""
     distinct, number_of = tf.unique(values)
     numbers = tf.range(tf.size(values))
     firsts = tf.math.unsorted_segment_min(numbers, number_of, tf.size(distinct))
     return tf.equal(tf.gather(firsts, number_of), numbers)
-
-
-def _refusal(refused: Any, shape: MapShape) -> Any:
-    told = [
-        "the vocabulary is full: a bucket has no place for a new key (key, places of a bucket):",
-        refused[:1],
-        shape.places,
-        'nothing of this step was stored. Give the layer a larger capacity, or overflow="shared"',
-    ]
-    return tf.debugging.Assert(tf.equal(tf.size(refused), 0), told)

@@ -21,17 +21,28 @@ def vocabulary_counts(rewrite: Rewrite, variables: Iterable[LogicalVariable]) ->
 
 
 def _counts(call: KeyCall, variables: dict[str, LogicalVariable]) -> VocabularyCounts:
-    (fill,) = variables[call.handles.fill.op.name].pieces
-    (overflow,) = variables[call.handles.overflow.op.name].pieces
-    # The handle has this rank's own buckets, or all of them. `Piece.read` would gather those of all ranks.
-    own_fill = tf.raw_ops.ReadVariableOp(resource=fill.handle, dtype=tf.int32)
-    own_overflow = tf.raw_ops.ReadVariableOp(resource=overflow.handle, dtype=tf.int64)
-    (buckets,) = fill.handle.op.get_attr("shape").dim
-    fullest = tf.reduce_max(tf.concat([own_fill, [0]], axis=0))  # of more than 1,024 ranks, some have no bucket
+    handles = call.handles
+    fill = _own(handles.fill, variables)
+    fullest = tf.reduce_max(tf.concat([fill, [0]], axis=0))  # of more than 1,024 ranks, some have no bucket
+    of_rules = {
+        name: tf.reduce_sum(_own(handle, variables))
+        for name, handle in (("waiting", handles.waiting), ("evicted", handles.evicted))
+        if handle is not None
+    }
     return VocabularyCounts(
-        capacity=buckets.size * call.table.places,
+        capacity=fill.shape[0] * call.table.places,
         places=call.table.places,
-        keys=tf.reduce_sum(tf.cast(own_fill, tf.int64)),
-        fullest=tf.cast(fullest, tf.int64),
-        overflow=tf.reduce_sum(own_overflow),
+        keys=tf.reduce_sum(fill),
+        fullest=fullest,
+        overflow=tf.reduce_sum(_own(handles.overflow, variables)),
+        **of_rules,
     )
+
+
+def _own(handle: tf.Tensor, variables: dict[str, LogicalVariable]) -> tf.Tensor:
+    """Reads this rank's own buckets of a variable of a map, or all of them (int64). `Piece.read` would gather those of
+    all ranks."""
+    (piece,) = variables[handle.op.name].pieces
+    dtype, shape = piece.handle.op.get_attr("dtype"), tf.TensorShape(piece.handle.op.get_attr("shape"))
+    value = tf.raw_ops.ReadVariableOp(resource=piece.handle, dtype=dtype)
+    return tf.cast(tf.ensure_shape(value, shape), tf.int64)

@@ -15,7 +15,6 @@ import tensorflow.compat.v1 as tf
 from parallax_runner.graph import edit
 from parallax_runner.graph.growing.hashed_keys import buckets_of, initial_rows
 from parallax_runner.graph.growing.key_calls import rows_of_known, rows_with_inserts
-from parallax_runner.graph.growing.key_map import MapHandles
 from parallax_runner.graph.growing.marks import KeyCall, key_calls
 from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.initial_values.blocks import assign_initial
@@ -60,27 +59,31 @@ def own_rows(rewrite: Rewrite, name: str, variable: str, shape: tuple[int, ...])
 class _Asked:
     """Keys that were sent to their owners.
 
-    `came` (int64) are the keys that arrived at this rank, and `came_counts` (int32 [ranks]) how many came from each
-    rank. `places` (int32) contains the position of each of this rank's keys among those that it sent.
+    `came` (int64) are the keys that arrived at this rank, `came_times` (int64) how often each occurs in a batch, or
+    None if that was not sent, and `came_counts` (int32 [ranks]) how many came from each rank. `places` (int32)
+    contains the position of each of this rank's keys among those that it sent.
     """
 
     came: tf.Tensor
+    came_times: tf.Tensor | None
     came_counts: tf.Tensor
     places: tf.Tensor
 
 
 def _replace(rewrite: Rewrite, call: KeyCall, *, name: str) -> None:
     ranks = rewrite.plan.workers
-    placements = [_part_of_map(rewrite, handle.op) for handle in call.handles]
-    handles = MapHandles(*(placement.own.handle for placement in placements))
+    shape = call.table.shape
+    placements = [_part_of_map(rewrite, handle.op) for handle in call.handles.given]
+    handles = shape.handles([placement.own.handle for placement in placements])
     accounted = placements[0].variable
-    asked = _send_keys(rewrite, call.keys, accounted, name=name)
+    asked = _send_keys(rewrite, call, accounted, name=name)
     if call.write is None:
-        answers = rows_of_known(handles, asked.came, call.table.shape, ranks=ranks)
+        answers = rows_of_known(handles, asked.came, shape, ranks=ranks)
     else:
-        answers, new_rows, new_keys = rows_with_inserts(handles, asked.came, call.table.shape, ranks=ranks)
+        answers, new_rows, new_keys = rows_with_inserts(handles, asked.came, shape, ranks=ranks, times=asked.came_times)
         written = _write_initial(rewrite, call, new_rows, new_keys, name=name)
-        _hand_over_controls(call.write, written)
+        for old, new in zip(call.writes, written, strict=True):
+            _hand_over_controls(old, new)
     answered, _ = swap(rewrite, answers, asked.came_counts[:, tf.newaxis], [accounted], name=f"{name}/rows")
     rows = tf.reshape(tf.gather(answered, asked.places), tf.shape(call.keys))
     _hand_over_controls(call.op, rows.op)
@@ -107,37 +110,64 @@ def _place(rewrite: Rewrite, handle: tf.Operation) -> None:
     rewrite.initializers.own.append(assigned)
 
 
-def _send_keys(rewrite: Rewrite, keys: tf.Tensor, variable: str, *, name: str) -> _Asked:
-    """Sends each distinct key once to its owner."""
+def _send_keys(rewrite: Rewrite, call: KeyCall, variable: str, *, name: str) -> _Asked:
+    """Sends each distinct key once to its owner, with its occurrences if they are counted."""
     ranks = rewrite.plan.workers
-    distinct, number_of = tf.unique(keys)
+    distinct, number_of, times = tf.unique_with_counts(call.keys, tf.int64)
     owners = tf.cast(buckets_of(distinct) % ranks, tf.int32)
     order = tf.argsort(owners, stable=True)
     counts = tf.math.bincount(owners, minlength=ranks, maxlength=ranks)
-    message = tf.gather(distinct, order)
+    is_counted = call.write is not None and call.table.shape.admits
+    message = tf.stack([distinct, _own_times(rewrite, times)], axis=1) if is_counted else distinct
+    message = tf.gather(message, order)
     came, came_counts = swap(rewrite, message, counts[:, tf.newaxis], [variable], name=f"{name}/keys")
     places = tf.gather(tf.math.invert_permutation(order), number_of)
-    return _Asked(came, came_counts, places)
+    if is_counted:
+        return _Asked(came[:, 0], came[:, 1], came_counts, places)
+    return _Asked(came, None, came_counts, places)
 
 
-def _write_initial(rewrite: Rewrite, call: KeyCall, rows: tf.Tensor, keys: tf.Tensor, *, name: str) -> tf.Operation:
-    """Sends new rows and their keys to the owners of the rows. Returns the op that writes the initial values there."""
+def _own_times(rewrite: Rewrite, times: tf.Tensor) -> tf.Tensor:
+    """Returns how often this rank's examples have keys. A rank without examples has one of another rank."""
+    if rewrite.share is None:
+        return times
+    return tf.where(rewrite.share > 0, times, tf.zeros_like(times))
+
+
+def _write_initial(
+    rewrite: Rewrite, call: KeyCall, rows: tf.Tensor, keys: tf.Tensor, *, name: str
+) -> list[tf.Operation]:
+    """Sends new rows and their keys to the owners of the rows. Returns the ops that write the initial values there, in
+    the order of `call.writes`."""
     assert call.write is not None
     table, ranks = call.write.inputs[0].op, rewrite.plan.workers
-    if table.name not in rewrite.placements:
-        shape = tuple(tf.TensorShape(table.get_attr("shape")).as_list())
-        rewrite.placements[table.name] = own_rows(rewrite, table.name, table.name, shape)
-    placement = rewrite.placements[table.name]
-    assert isinstance(placement, OverRanks)
+    own = _own_part(rewrite, table, table)
     owners = tf.cast(rows % ranks, tf.int32)
     message = tf.gather(tf.stack([rows, keys], axis=1), tf.argsort(owners, stable=True))
     counts = tf.math.bincount(owners, minlength=ranks, maxlength=ranks)
     came, _ = swap(rewrite, message, counts[:, tf.newaxis], [table.name], name=f"{name}/new")
-    own = placement.own
+    places = own.places_of(came[:, 0])
     values = initial_rows(came[:, 1], seed=call.table.seed, columns=call.table.columns, scale=call.table.scale)
-    return tf.raw_ops.ResourceScatterUpdate(
-        resource=own.handle, indices=own.places_of(came[:, 0]), updates=tf.cast(values, own.dtype)
-    )
+    written = [_write(own, places, tf.cast(values, own.dtype))]
+    for one in call.slot_writes:
+        slot = _own_part(rewrite, one.slot, table)
+        shape = tf.concat([tf.shape(places), tf.TensorShape(one.slot.get_attr("shape"))[1:]], axis=0)
+        written.append(_write(slot, places, tf.fill(shape, tf.constant(one.initial, slot.dtype))))
+    return written
+
+
+def _own_part(rewrite: Rewrite, handle: tf.Operation, table: tf.Operation) -> Shard:
+    """Returns this rank's own rows of a table or of one of its slots, and creates them if needed."""
+    if handle.name not in rewrite.placements:
+        shape = tuple(tf.TensorShape(handle.get_attr("shape")).as_list())
+        rewrite.placements[handle.name] = own_rows(rewrite, handle.name, table.name, shape)
+    placement = rewrite.placements[handle.name]
+    assert isinstance(placement, OverRanks)
+    return placement.own
+
+
+def _write(own: Shard, places: tf.Tensor, values: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.ResourceScatterUpdate(resource=own.handle, indices=places, updates=values)
 
 
 def _hand_over_controls(old: tf.Operation, new: tf.Operation) -> None:

@@ -23,12 +23,17 @@ from parallax_runner.layers import GrowingEmbedding, growing_lookup
 Look = Callable[[GrowingEmbedding, Any], Any]
 
 
-def captured(look: Look, *, trains: bool = True) -> SingleDeviceGraph:
+def captured(look: Look, *, trains: bool = True, evict: dict[str, int] | None = None) -> SingleDeviceGraph:
     """Returns the graph of a step that looks up keys by `look`."""
 
     def make() -> Any:
-        table, dense = GrowingEmbedding(2, 2048, name="table"), keras.layers.Dense(1)
+        table, dense = GrowingEmbedding(2, 2048, evict=evict, name="table"), keras.layers.Dense(1)
         optimizer = keras.optimizers.Adagrad(0.1)
+        if evict is not None:
+            table.build(None)
+            dense.build([None, 2])
+            optimizer.build([*table.trainable_variables, *dense.trainable_variables])
+            table.set_optimizer(optimizer)
 
         def step(batch: dict[str, Any]) -> Any:
             with tf.GradientTape() as tape:
@@ -55,6 +60,10 @@ def both(table: GrowingEmbedding, keys: Any) -> Any:
     return inserting(table, keys) + finding(table, keys + 1)
 
 
+def twice(table: GrowingEmbedding, keys: Any) -> Any:
+    return inserting(table, keys) + inserting(table, keys + 1)
+
+
 def variable(infos: tuple[VariableInfo, ...], name: str) -> VariableInfo:
     return next(info for info in infos if info.name == name)
 
@@ -78,7 +87,12 @@ def test_calls_are_found_in_order() -> None:
     assert first.write is not None
     assert first.write.inputs[0].op.name == "table/rows"
     assert second.write is None
-    assert [handle.op.name.rpartition("/")[2] for handle in first.handles] == ["keys", "index", "fill", "overflow"]
+    assert [handle.op.name.rpartition("/")[2] for handle in first.handles.given] == [
+        "keys",
+        "index",
+        "fill",
+        "overflow",
+    ]
     assert first.table == second.table
     assert first.table.shape.places == 2
 
@@ -151,3 +165,25 @@ def test_a_lookup_that_may_see_inserts_or_not_is_refused() -> None:
     with pytest.raises(PlanError, match=r"nothing decides whether it sees the keys that the step inserts"):
         growing_tables(of_graph(validates=False, finds=True))
     assert len(growing_tables(of_graph(validates=False, finds=True, waits=True))) == 1
+
+
+def test_a_table_that_evicts_keys_has_slots_that_start_afresh() -> None:
+    single = captured(inserting, evict={"unused_steps": 3, "every_steps": 2})
+    (table,) = growing_tables(single)
+    assert (table.unused_steps, table.every_steps) == (3, 2)
+    assert table.renewed == variable(classify(single), "table/rows").slots
+    (call,) = key_calls(edit_graph(single).get_operations())
+    assert [one.initial for one in call.slot_writes] == [0.1]
+
+
+def test_several_steps_of_a_table_in_one_are_refused() -> None:
+    with pytest.raises(PlanError, match=r"calls «table» .* 2 times, .* call it once with concatenated keys"):
+        growing_tables(captured(twice, evict={"unused_steps": 3}))
+    growing_tables(captured(twice))
+
+
+def edit_graph(single: SingleDeviceGraph) -> tf.Graph:
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.graph_util.import_graph_def(single.meta_graph.graph_def, name="")
+    return graph

@@ -17,7 +17,7 @@ FILL = np.zeros([1024], np.int32)
 FILL[3] = 2
 KEYS = np.zeros([1024, 4], np.int64)
 KEYS[3, :2] = keys_of_bucket(3, 2)
-VALUES = {"old/keys": KEYS, "old/fill": FILL}
+VALUES = {"old/keys": KEYS, "old/fill": FILL, "old/overflow": np.arange(1024)}
 STORED = {
     "old/rows": Stored((4096, 2), "float32"),
     "old/keys": Stored((1024, 4), "int64"),
@@ -45,7 +45,7 @@ def test_the_same_capacity_needs_nothing() -> None:
 def test_rows_and_maps_are_left_in_files(places: int, has_overflow_rows: bool) -> None:
     found = resized(places, has_overflow_rows=has_overflow_rows)
     assert found.rows.keys() == {"items/rows"}
-    assert found.values.keys() == {"items/keys", "items/index"}
+    assert found.values.keys() == set(MAP)
     assert found.files.keys() == {*found.rows.values(), *found.values.values()}
     rows, keys = found.files[found.rows["items/rows"]], found.files[found.values["items/keys"]]
     assert len(rows) == 1024 * (places + has_overflow_rows)

@@ -36,6 +36,19 @@ def test_other_modes_are_refused(comm: str) -> None:
         check_growing([TABLE], plan(comm))
 
 
+def test_slots_that_would_keep_values_of_other_keys_are_refused() -> None:
+    evicting = dataclasses.replace(TABLE, unused_steps=3, every_steps=2)
+    made = plan("sharded")
+    (rows,) = made.variables
+    with_slot = dataclasses.replace(made, variables=(dataclasses.replace(rows, slots=("accumulator",)),))
+    with pytest.raises(PlanError, match=r"its slot «accumulator» would keep the values of another key.*set_optimizer"):
+        check_growing([dataclasses.replace(evicting, renewed=())], with_slot)
+    check_growing([dataclasses.replace(evicting, renewed=("accumulator",))], with_slot)
+    with pytest.raises(PlanError, match="the update does not use «column_sums» row by row"):
+        check_growing([dataclasses.replace(evicting, renewed=("accumulator", "column_sums"))], with_slot)
+    check_growing([TABLE], with_slot)
+
+
 def test_lookahead_is_refused() -> None:
     with pytest.raises(PlanError, match=r"comm.lookahead=on: .*choose comm.lookahead=auto"):
         check_growing([TABLE], plan("sharded", lookahead=Lookahead.ON))

@@ -38,6 +38,16 @@ def test_the_state_is_that_of_all_ranks() -> None:
     assert len(metrics) == 10
 
 
+def test_keys_that_wait_and_have_left_are_added_up() -> None:
+    made = Vocabularies()
+    first, second = (dataclasses.replace(one, waiting=7, evicted=2) for one in (FIRST, SECOND))
+    for rank, one in enumerate((first, second)):
+        made.add(rank, 5, reported(users=one), workers=2)
+    assert made.metrics()["vocabulary/users/waiting_keys"] == 14
+    assert made.metrics()["vocabulary/users/evicted_keys"] == 4
+    assert "14 more keys wait for a row; 4 times, a key has lost its row; 3 times, a step" in made.lines()[0]
+
+
 def test_the_table_with_the_fullest_bucket_is_shown() -> None:
     assert both().brief() == "users: 160 keys, 10 new/step, fullest bucket 75%, 3 overflows"
     assert both().lines()[0] == (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from parallax_runner.graph.growing import key_calls, key_map
+from parallax_runner.graph.growing import key_calls, key_map, places
 from parallax_runner.graph.growing.hashed_keys import BUCKETS
 from parallax_runner.graph.growing.key_calls import UNKNOWN, rows_of_known, rows_with_inserts, table_rows
 from parallax_runner.graph.growing.key_map import MapHandles, MapShape
@@ -160,7 +160,7 @@ def all_win(values: tf.Tensor) -> tf.Tensor:
 FAULTS = {
     "a position that two keys take": mock.patch.object(key_map, "_is_first", all_win),
     "a place that two keys take": mock.patch.object(
-        key_map, "_numbers_within", lambda buckets: tf.zeros_like(buckets, tf.int32)
+        places, "_numbers_within", lambda buckets: tf.zeros_like(buckets, tf.int32)
     ),
 }
 

@@ -1,0 +1,64 @@
+"""Takes places from keys that steps have not seen for long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from parallax_runner.graph.growing.insertion import forget
+from parallax_runner.graph.growing.key_map import MapHandles, MapShape, enter
+from parallax_runner.graph.growing.places import add, cells, give_back, rows_area, waiting_area
+
+
+def end_step(handles: MapHandles, shape: MapShape, buckets: Any, entries: Any, is_step: Any) -> None:
+    """Notes that a step has seen the keys at `entries` (int32 [n], not 0) of `buckets` (int64 [n]), and evicts keys if
+    it is time. Does nothing if `is_step` (bool) is false."""
+    before = tf.raw_ops.ReadVariableOp(resource=handles.steps, dtype=tf.int32)
+    number = tf.cast(is_step, tf.int32)
+    tf.raw_ops.AssignAddVariableOp(resource=handles.steps, value=tf.fill(tf.shape(before), number))
+    # All buckets have done the same steps. Of more than 1,024 ranks, some have no bucket.
+    step = tf.reduce_max(tf.concat([before, [0]], axis=0)) + number
+    tf.raw_ops.ResourceScatterNdUpdate(
+        ref=handles.last_used, indices=cells(buckets, entries - 1), updates=tf.fill(tf.shape(entries), step)
+    )
+    is_due = is_step & tf.equal(step % shape.every_steps, 0)
+    tf.cond(is_due, lambda: _evict(handles, shape, step), lambda: tf.constant(0))
+
+
+def _evict(handles: MapHandles, shape: MapShape, step: Any) -> Any:
+    last_used = tf.raw_ops.ReadVariableOp(resource=handles.last_used, dtype=tf.int32)
+    is_taken = last_used > 0
+    is_old = is_taken & (last_used <= step - shape.unused_steps)
+    _empty(handles, shape, tf.where(is_old))
+    _build_index(handles, shape, tf.where(is_taken & ~is_old))
+    return tf.constant(0)
+
+
+def _empty(handles: MapHandles, shape: MapShape, where: Any) -> None:
+    """Makes places (int64 [n, 2]: buckets and places, in ascending order) free."""
+    buckets, places = where[:, 0], where[:, 1]
+    of_row = places < shape.places
+    row_buckets, row_places = tf.boolean_mask(buckets, of_row), tf.boolean_mask(places, of_row)
+    add(handles.evicted, row_buckets, 1, tf.int64)
+    tf.raw_ops.ResourceScatterNdUpdate(
+        ref=handles.last_used,
+        indices=cells(row_buckets, row_places),
+        updates=tf.zeros(tf.shape(row_places), tf.int32),
+    )
+    give_back(handles, rows_area(handles, shape), row_buckets, row_places)
+    if shape.admits:
+        waiting_buckets, waiting_places = tf.boolean_mask(buckets, ~of_row), tf.boolean_mask(places, ~of_row)
+        forget(handles, shape, waiting_buckets, waiting_places)
+        give_back(handles, waiting_area(handles, shape), waiting_buckets, waiting_places)
+
+
+def _build_index(handles: MapHandles, shape: MapShape, where: Any) -> None:
+    """Fills the index with the keys at places (int64 [n, 2], in ascending order). A search stops at a free position, so
+    an entry cannot just be removed. The index of every bucket is built anew, with or without a key that leaves: what it
+    contains must not depend on which buckets a rank owns."""
+    index = tf.raw_ops.ReadVariableOp(resource=handles.index, dtype=tf.int32)
+    tf.raw_ops.AssignVariableOp(resource=handles.index, value=tf.zeros_like(index))
+    keys = tf.raw_ops.ResourceGatherNd(resource=handles.keys, indices=where, dtype=tf.int64)
+    entries = tf.cast(where[:, 1], tf.int32) + 1
+    enter(handles, shape, keys, where[:, 0], entries, tf.zeros_like(keys))
