@@ -62,8 +62,8 @@ def _is_of_run(job: dict[str, Any]) -> bool:
 
 
 def _job_of_other_kind(api: Api, kind: str, name: str) -> dict[str, Any] | None:
-    """Returns the job of a kind that the new job does not have, if an earlier submission of the run has left it. Returns
-    None if these credentials may not read this kind."""
+    """Returns the job of a kind that the new job does not have, if an earlier submission of the run has left one.
+    Returns None if these credentials may not read this kind."""
     try:
         found = api.read(kind, name)
     except LaunchError as error:
