@@ -28,11 +28,13 @@ class RunsSteps(Action):
         from parallax_runner.driver.planned_run import planned_run, show_plan
         from parallax_runner.driver.process_run import run_processes
         from parallax_runner.driver.start_run import started
-        from parallax_runner.driver.submission import submitted
+        from parallax_runner.driver.submission import checked_submission
 
+        submission = checked_submission(request)
         planned = planned_run(request)
         show_plan(request, planned)
-        if submitted(request, planned):
+        if submission is not None:
+            submission.write(request, planned)
             return None
         with started(request, planned) as prepared:
             self.before_processes(prepared, request.state)

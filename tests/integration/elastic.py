@@ -12,10 +12,14 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.layers import GrowingEmbedding
 from tests.integration.resumable import IDS, ROWS, WIDTH
 
 EXAMPLES = 600
 SLOW_SECS = 0.1
+# Examples with keys, of which some are new in each step. Eight times as many, so that a run reads each once.
+KEYED_EXAMPLES, FIRST_KEYS, KEY_FACTOR = 4800, 50, 1000003
+CAPACITY = 16384
 # What the workers of the script feed.
 SCRIPT_IDS = ([0, 1, 2, 2], [2, 3, 4, 5])
 SCRIPT_RATE = 0.01
@@ -42,6 +46,18 @@ def load(*, fast: str, seed: int) -> Dataset:
         "number": np.arange(EXAMPLES, dtype=np.int32),
         "y": draw.normal(size=EXAMPLES).astype(np.float32),
     }
+    return _slow(train, fast, seed)
+
+
+def load_keyed(*, fast: str, seed: int) -> Dataset:
+    """Returns examples with the features `ids` [IDS], keys of a vocabulary, and `y`. An example can have the keys of
+    all examples with a smaller number."""
+    draw = np.random.default_rng(seed)
+    numbers = draw.integers(0, FIRST_KEYS + np.arange(KEYED_EXAMPLES)[:, np.newaxis], (KEYED_EXAMPLES, IDS))
+    return _slow({"ids": numbers * KEY_FACTOR, "y": draw.normal(size=KEYED_EXAMPLES).astype(np.float32)}, fast, seed)
+
+
+def _slow(train: dict[str, np.ndarray], fast: str, seed: int) -> Dataset:
     validation = {name: rows[:60] for name, rows in train.items()}
     made = SlowUntil(train=train, validation=validation, words_per_example=None, seed=seed)
     made.fast = Path(fast)
@@ -82,6 +98,15 @@ def make_keras(*, learning_rate: float) -> keras.Model:
     """Returns a compiled Keras model with a table and a dense layer."""
     ids = keras.Input([IDS], dtype="int32", name="ids")
     rows = keras.layers.Flatten()(keras.layers.Embedding(ROWS, WIDTH, name="table")(ids))
+    model = keras.Model({"ids": ids}, keras.layers.Dense(1, name="top")(rows))
+    model.compile(optimizer=keras.optimizers.Adagrad(learning_rate), loss="mse", metrics=["mae"])
+    return model
+
+
+def make_growing(*, learning_rate: float) -> keras.Model:
+    """Returns a compiled Keras model with a table that grows and a dense layer."""
+    ids = keras.Input([IDS], dtype="int64", name="ids")
+    rows = keras.layers.Flatten()(GrowingEmbedding(WIDTH, CAPACITY, seed=3, name="items")(ids))
     model = keras.Model({"ids": ids}, keras.layers.Dense(1, name="top")(rows))
     model.compile(optimizer=keras.optimizers.Adagrad(learning_rate), loss="mse", metrics=["mae"])
     return model

@@ -21,7 +21,11 @@ from tests.kubernetes_cluster.api_server import ApiServer, wait_for
 from tests.kubernetes_cluster.controllers import Cluster
 from tests.kubernetes_cluster.kubelet import Kubelet
 
+ROOT = Path(__file__).parents[2]
 QUICK = ("experiment=quick", "ckpt=default", "tracking=off", "train.log_every=1")
+# A model, and data whose batches are slow until the file `fast` is in the volume of the pods.
+SLOW_MODEL = "_target_: tests.integration.resumable.build_deterministic"
+SLOW_DATA = "{{_target_: tests.integration.elastic.load, seed: 3, batch_size: 6, fast: {fast}}}"
 STARTED_SECS = 300.0
 END_SECS = 600.0
 TOO_LITTLE = "300Mi"
@@ -56,7 +60,7 @@ class Pods:
 
 
 @contextmanager
-def submitted(folder: Path, *overrides: str, has_jobsets: bool = False) -> Iterator[Pods]:
+def submitted(folder: Path, *overrides: str, has_jobsets: bool = False, run: Sequence[str] = QUICK) -> Iterator[Pods]:
     """Submits a run, and follows it, in a cluster with one claim."""
     claim, mounted = folder / "claim", folder / "mounted"
     for made in (claim, mounted, folder / "node", folder / "cwd"):
@@ -66,7 +70,7 @@ def submitted(folder: Path, *overrides: str, has_jobsets: bool = False) -> Itera
     server = ApiServer(has_jobsets=has_jobsets)
     server.put("persistentvolumeclaims", {"metadata": {"name": "runs"}, "spec": {"accessModes": ["ReadWriteMany"]}})
     kubelet = Kubelet(server, {"runs": claim}, folder / "node")
-    given = [*QUICK, "cluster=kubernetes", "cluster.image=image:1", f"cluster.volumes=[runs:{mounted}]"]
+    given = [*run, "cluster=kubernetes", "cluster.image=image:1", f"cluster.volumes=[runs:{mounted}]"]
     given += [
         "cluster.follow=true",
         "cluster.job_name=mine",
@@ -74,7 +78,11 @@ def submitted(folder: Path, *overrides: str, has_jobsets: bool = False) -> Itera
         f"hydra.run.dir={folder / 'submitted'}",
         *overrides,
     ]
-    env = {**os.environ, "KUBECONFIG": str(server.write_kubeconfig(folder / "kubeconfig"))}
+    env = {
+        **os.environ,
+        "KUBECONFIG": str(server.write_kubeconfig(folder / "kubeconfig")),
+        "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)),
+    }
     lines = folder / "shown"
     with server, Cluster(server, kubelet, seed) as cluster, open(lines, "w") as output:
         # If this program is killed, the command ends, too: it would try for minutes to reach the API server.
@@ -157,15 +165,32 @@ def short_of_memory(folder: Path) -> dict[str, Any]:
         return ended(pods, folder)
 
 
+def slow_run(folder: Path) -> Sequence[str]:
+    """Returns the settings of a run that is slow until `make_fast`."""
+    texts = {"model": SLOW_MODEL, "data": SLOW_DATA.format(fast=folder / "mounted" / "fast")}
+    for group, text in texts.items():
+        (folder / "conf" / group).mkdir(parents=True)
+        (folder / "conf" / group / "mine.yaml").write_text(text)
+    return ("--config-dir", str(folder / "conf"), "model=mine", "data=mine", "tracking=off", "train.log_every=25")
+
+
+def make_fast(folder: Path) -> None:
+    """Lets a slow run read its batches at once."""
+    (folder / "claim" / "fast").touch()
+
+
 def elastic(folder: Path) -> dict[str, Any]:
     """An Indexed Job that goes on with one worker while no node has room for another, and then takes one in."""
-    more = ("comm=sharded", "train.steps=5000", "ckpt.save_steps=100", "train.max_restarts=1", "train.log_every=20")
-    with submitted(folder, *more, "cluster.min_workers=1", "cluster.wait_secs=15") as pods:
-        pods.wait_for_step(100)
+    more = ("comm=sharded", "train.steps=1000", "ckpt.save_steps=25", "train.max_restarts=1")
+    size = ("cluster.workers=2", "cluster.min_workers=1", "cluster.wait_secs=15")
+    with submitted(folder, *more, *size, run=slow_run(folder)) as pods:
+        pods.wait_for_step(50)
         pods.kubelet.has_room.clear()
         pods.kubelet.kill(pods.pod("2"))
         wait_for(lambda: "with 1 worker instead of 2" in pods.shown(), STARTED_SECS)
         pods.kubelet.has_room.set()
+        wait_for(lambda: "with 2 workers instead of 1" in pods.shown(), STARTED_SECS)
+        make_fast(folder)
         return ended(pods, folder)
 
 

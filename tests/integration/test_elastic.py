@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -13,11 +16,12 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from tests import forked
-from tests.integration.elastic import SCRIPT_IDS, build_constant, build_of_script, load
-from tests.integration.resumable import IDS
+from tests.integration.elastic import CAPACITY, SCRIPT_IDS, build_constant, build_of_script, load, load_keyed
+from tests.integration.resumable import IDS, WIDTH
 from tests.integration.runs import Run, Running, launch, started, started_script
 from tests.integration.test_fit_as_keras import expect_equal
 from tests.integration.test_fit_restarts import FLOAT32, expect_same_variables, train
+from tests.integration.test_growing import by_key
 from tests.integration.test_manual import StandBy, standing_by, wait_until
 
 FIT = Path(__file__).parent / "scripts" / "train_killed.py"
@@ -30,14 +34,17 @@ MODELS = {
     "keras": "{_target_: tests.integration.elastic.make_keras, labels: y, learning_rate: 0.05}",
     "constant": "_target_: tests.integration.elastic.build_constant",
     "counting": "_target_: tests.integration.elastic.build_counting",
+    "growing": "{_target_: tests.integration.elastic.make_growing, labels: y, learning_rate: 0.05}",
 }
-DATA = "{{_target_: tests.integration.elastic.load, seed: 3, batch_size: {batch_size}, fast: {fast}}}"
+DATA = "{{_target_: tests.integration.elastic.{load}, seed: 3, batch_size: {batch_size}, fast: {fast}}}"
+LOADS = {"growing": "load_keyed"}
 FAST = ("train.log_every=50", "tracking=off", f"train.steps={STEPS}", f"ckpt.save_steps={SAVE_STEPS}")
 
 
 def arguments(tmp_path: Path, model: str, batch_size: int) -> Sequence[str]:
     """Returns the arguments of a run whose steps are slow until the file `fast` exists."""
-    texts = {"model": MODELS[model], "data": DATA.format(batch_size=batch_size, fast=tmp_path / "fast")}
+    data = DATA.format(load=LOADS.get(model, "load"), batch_size=batch_size, fast=tmp_path / "fast")
+    texts = {"model": MODELS[model], "data": data}
     for group, text in texts.items():
         (tmp_path / "conf" / group).mkdir(parents=True, exist_ok=True)
         (tmp_path / "conf" / group / "mine.yaml").write_text(text)
@@ -73,20 +80,49 @@ def variables(run: Run) -> dict[str, np.ndarray]:
 def test_three_two_three_workers_train_as_three(
     tmp_path: Path, at_folder: StandBy, model: str, comm: str, servers: int
 ) -> None:
-    own = (*arguments(tmp_path, model, STEP_EXAMPLES // 3), f"comm={comm}", "cluster.workers=3")
-    more = (*own, f"cluster.servers={servers}")
+    own = (*arguments(tmp_path, model, STEP_EXAMPLES // 3), f"comm={comm}", f"cluster.servers={servers}")
     for _ in range(servers):
         at_folder.start("server")
-    _, victim, _ = [at_folder.start("worker") for _ in range(3)]
-    with started(*more, *elastic(at_folder), cwd=tmp_path / "resized", python_path=ROOT) as running:
+    whole, resized = whole_and_resized(tmp_path, at_folder, own)
+    expect_equal_to(whole, resized)
+
+
+def test_a_table_that_grows_has_the_same_keys_rows_and_slots(tmp_path: Path, at_folder: StandBy) -> None:
+    """Keys are new before, while and after a worker is missing."""
+    own = (*arguments(tmp_path, "growing", STEP_EXAMPLES // 3), "comm=sharded")
+    whole, resized = whole_and_resized(tmp_path, at_folder, own)
+    expected, found = variables(whole), variables(resized)
+    assert set(found) == set(expected)
+    tables = [name for name, value in expected.items() if value.shape == (CAPACITY, WIDTH)]
+    assert len(tables) == 2, "the rows and a slot"
+    for name in tables:
+        by_expected_key, by_found_key = by_key(expected, "items", name), by_key(found, "items", name)
+        assert set(by_found_key) == set(by_expected_key) == keys_until(STEPS)
+        expect_values(by_found_key, by_expected_key)
+    changes = [size["step"] for size in resized.summary["sizes"]]
+    seen = [keys_until(step) for step in (*changes, STEPS)]
+    assert all(before < after for before, after in itertools.pairwise(seen))
+
+
+def keys_until(step: int) -> set[int]:
+    """Returns the keys of the examples before a step."""
+    batch = load_keyed(fast=os.devnull, seed=3).train_batch(0, step * STEP_EXAMPLES)
+    return set(batch["ids"].ravel().tolist())
+
+
+def whole_and_resized(tmp_path: Path, made: StandBy, own: Sequence[str]) -> tuple[Run, Run]:
+    """Returns a run that always has three workers, and one that has three, then two, then three."""
+    own = (*own, "cluster.workers=3")
+    _, victim, _ = [made.start("worker") for _ in range(3)]
+    with started(*own, *elastic(made), cwd=tmp_path / "resized", python_path=ROOT) as running:
         running.wait_for_checkpoints(2)
         victim.kill()
         running.wait_for_line("parallax_runner: the run continues from step [0-9]+ with 2 workers instead of 3")
-        at_folder.start("worker")
+        made.start("worker")
         running.wait_for_line("parallax_runner: the run continues from step [0-9]+ with 3 workers instead of 2")
         (tmp_path / "fast").touch()
         resized = running.wait().expect_success()
-    whole = launch(*more, cwd=tmp_path / "whole", python_path=ROOT).expect_success()
+    whole = launch(*own, cwd=tmp_path / "whole", python_path=ROOT).expect_success()
 
     sizes = resized.summary["sizes"]
     assert [size["workers"] for size in sizes] == [3, 2, 3]
@@ -95,7 +131,7 @@ def test_three_two_three_workers_train_as_three(
     assert "sizes" not in whole.summary
     assert resized.plan["worker_numbers"] == [1, 2, 3]
     assert resized.sidecar(STEPS)["examples"] == whole.sidecar(STEPS)["examples"] == STEPS * STEP_EXAMPLES
-    expect_equal_to(whole, resized)
+    return whole, resized
 
 
 @pytest.mark.parametrize("comm", ["hybrid", pytest.param("ps", id="more-server-of-ps")])
@@ -234,7 +270,8 @@ def test_a_script_goes_on_with_the_workers_that_are_there(tmp_path: Path, at_fol
     expect_values(variables(run), expected)
 
 
-def expect_values(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+def expect_values(found: Mapping[Any, np.ndarray], expected: Mapping[Any, np.ndarray]) -> None:
+    """Expects the same values under each name or key."""
     assert set(found) == set(expected)
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=str(name))

@@ -35,10 +35,10 @@ TINY_RESNET = ("experiment=resnet", "model.filters=4", "model.blocks_per_stage=1
 
 
 def run_module(
-    module: str, *arguments: str, cwd: Path, before: tuple[str, ...] = ()
+    module: str, *arguments: str, cwd: Path, before: tuple[str, ...] = (), limit_secs: float = BENCH_SECS
 ) -> subprocess.CompletedProcess[str]:
     command = [*before, sys.executable, "-m", module, *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=BENCH_SECS)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=limit_secs)
 
 
 def test_a_host_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -21,11 +21,14 @@ pytestmark = [
     pytest.mark.skipif(network.missing() is not None, reason=str(network.missing())),
 ]
 STEPS = 1000
+# Longer than each wait of a case, which would tell what has not come.
+LIMIT_SECS = 840
 WRITTEN = ["ckpt", "job.yaml", "logs", "plan.json"]
 
 
 def outcome(case: str, folder: Path) -> dict[str, Any]:
-    done = run_module("tests.integration.pods_of_kubernetes", str(folder / "cluster"), case, cwd=Path.cwd())
+    module, place = "tests.integration.pods_of_kubernetes", str(folder / "cluster")
+    done = run_module(module, place, case, cwd=Path.cwd(), limit_secs=LIMIT_SECS)
     assert done.returncode == 0, done.stderr
     print(done.stderr)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -100,7 +103,7 @@ def test_pods_with_too_little_memory_are_named(tmp_path: Path) -> None:
 
 def test_the_run_goes_on_with_the_pods_that_are_there(tmp_path: Path) -> None:
     run = outcome("elastic", tmp_path)
-    expect_finished(run, 5000)
+    expect_finished(run, STEPS)
     assert [size["workers"] for size in run["summary"]["sizes"]] == [2, 1, 2]
     assert run["summary"]["restarts"] == 1
     assert "with 1 worker instead of 2" in run["shown"] and "with 2 workers instead of 1" in run["shown"]

@@ -23,6 +23,7 @@ PATH = re.compile(
     r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)/namespaces/(?P<namespace>[^/]+)"
     r"(?:/(?P<plural>[^/]+)(?:/(?P<name>[^/]+)(?P<log>/log)?)?)?"
 )
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 Key = tuple[str, str, str]  # plural, namespace, name
 REASONS = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "AlreadyExists"}
 
@@ -46,8 +47,8 @@ class Refused(Exception):
 class ApiServer:
     """The objects of a cluster, and the server that gives access to them. Use it as a context manager.
 
-    `refuse` may raise Refused for a verb, a plural and an object, as admission controllers and RBAC do. `on_change`
-    is called after each change.
+    `refuse` may raise Refused for a verb, a plural and an object, as admission controllers and RBAC do.
+    `may_not_create` are the plurals that RBAC would refuse.
     """
 
     def __init__(self, *, version: str = "34", has_jobsets: bool = False) -> None:
@@ -57,6 +58,7 @@ class ApiServer:
         self.namespaces = {"default"}
         self.changed = threading.Condition()
         self.refuse: Callable[[str, str, dict[str, Any]], None] = lambda verb, plural, content: None
+        self.may_not_create: set[str] = set()
         self.requests: list[str] = []
         self._moments = itertools.count()
         self._creations = itertools.count()
@@ -164,6 +166,9 @@ class ApiServer:
             )
         if split.path == "/apis/":
             return self._groups()
+        if split.path == REVIEWS:
+            resource = content["spec"]["resourceAttributes"]["resource"]
+            return {**content, "status": {"allowed": resource not in self.may_not_create}}
         found = PATH.fullmatch(split.path)
         if found is None or (found["group"] == "jobset.x-k8s.io" and not self.has_jobsets):
             raise Refused(404, "the server could not find the requested resource")
@@ -180,7 +185,8 @@ class ApiServer:
             if verb == "POST":
                 return self._create(plural, namespace, content, is_trial=options.get("dryRun") == "All")
             if not name:
-                return self._listed(plural, namespace, options.get("labelSelector", ""))
+                found = self._listed(plural, namespace, options.get("labelSelector", ""))
+                return _with_fields(found, options.get("fieldSelector", ""))
             if key not in self.objects:
                 raise Refused(404, f'{plural} "{name}" not found')
             found = self.objects[key]
@@ -219,6 +225,13 @@ class ApiServer:
             for name, version in served.items()
         ]
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def _with_fields(listed: dict[str, Any], selector: str) -> dict[str, Any]:
+    """The objects of a list whose fields of the first level have the values of a selector."""
+    wanted = [part.split("=") for part in selector.split(",") if part]
+    found = [one for one in listed["items"] if all(one.get(field) == value for field, value in wanted)]
+    return {**listed, "items": found}
 
 
 def _handler(server: ApiServer) -> type[BaseHTTPRequestHandler]:

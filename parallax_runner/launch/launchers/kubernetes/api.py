@@ -13,6 +13,16 @@ from parallax_runner.launch.launchers.kubernetes.refusals import CONFLICT, NOT_F
 
 _REQUEST_SECS = 30
 _JOBSETS = (JOBSET_GROUP, JOBSET_VERSION)
+# What an event tells whose object could not create another one.
+_FAILED_CREATE = "FailedCreate"
+# The group and the plural of each kind that a submission creates.
+_RESOURCES = {
+    "Job": ("batch", "jobs"),
+    "JobSet": (JOBSET_GROUP, "jobsets"),
+    "Service": ("", "services"),
+    "Secret": ("", "secrets"),
+    "NetworkPolicy": ("networking.k8s.io", "networkpolicies"),
+}
 # The client's name of each kind, as in `create_namespaced_job`.
 _NAMES = {"Job": "job", "Service": "service", "Secret": "secret", "NetworkPolicy": "network_policy"}
 
@@ -58,6 +68,18 @@ class Api:
         versions = {one.version for group in groups if group.name == JOBSET_GROUP for one in group.versions}
         return JOBSET_VERSION in versions
 
+    def may_create(self, kind: str) -> bool:
+        """Returns whether these credentials may create objects of a kind in the namespace."""
+        from kubernetes import client
+
+        group, plural = _RESOURCES[kind]
+        attributes = {"namespace": self.namespace, "verb": "create", "group": group, "resource": plural}
+        review = {"spec": {"resourceAttributes": attributes}}
+        with one_sentence(self.access, "ask what they may do"):
+            reviews = client.AuthorizationV1Api(self.access.client)
+            found = reviews.create_self_subject_access_review(review, _request_timeout=_REQUEST_SECS)
+        return bool(found.status.allowed)
+
     def create(self, content: Mapping[str, Any], *, is_trial: bool = False) -> dict[str, Any] | None:
         """Creates an object and returns it. Returns None if there is one with its name. With `is_trial`, the server
         only checks whether it would create the object."""
@@ -97,6 +119,14 @@ class Api:
                 self.namespace, label_selector=selector, _request_timeout=_REQUEST_SECS
             )
         return [self._plain(pod) for pod in found.items]
+
+    def failed_creations(self) -> list[dict[str, Any]]:
+        """Returns the events about objects of the namespace that could not create others, such as a Job its pods."""
+        with one_sentence(self.access, "list the events"):
+            found = self._core.list_namespaced_event(
+                self.namespace, field_selector=f"reason={_FAILED_CREATE}", _request_timeout=_REQUEST_SECS
+            )
+        return [self._plain(event) for event in found.items]
 
     def open_log(self, pod: str, *, since_secs: int | None, silent_secs: float) -> Any:
         """Returns the stream of a pod's log, with the time before each line. The stream ends when the container has

@@ -8,16 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from parallax_runner.errors import LaunchError
 from parallax_runner.launch.launchers.kubernetes.api import Api
 from parallax_runner.launch.launchers.kubernetes.job_status import (
     End,
     end_of,
     exit_status_of,
+    failed_creation_of,
     has_log,
     problem_of,
+    wanted_pods,
 )
 from parallax_runner.launch.launchers.kubernetes.pod_template import RUN_LABEL
-from parallax_runner.launch.launchers.kubernetes.refusals import ServerLostError
+from parallax_runner.launch.launchers.kubernetes.refusals import ServerLostError, is_forbidden
 
 POLL_SECS = 1.0
 # The stream of a log is opened again after this silence, because a lost connection may stay silent forever.
@@ -75,7 +78,10 @@ class _Followed:
             log.show(pod)
         if end is not None:
             return self._told_end(end, drivers, pods)
-        self._tell_problems(pods, f"; kubectl delete {self.kind.lower()} {self.name} ends the job")
+        remedy = f"; kubectl delete {self.kind.lower()} {self.name} ends the job"
+        self._tell_problems(pods, remedy)
+        if now is not None and len([pod for pod in pods if exit_status_of(pod) is None]) < wanted_pods(now):
+            self._tell_failed_creations(now, remedy)
         return None
 
     def _is_driver(self, pod: Mapping[str, Any]) -> bool:
@@ -96,6 +102,23 @@ class _Followed:
             if problem not in self._told:
                 self._told.add(problem)
                 _tell(f"{problem}{remedy}")
+
+    def _tell_failed_creations(self, job: Mapping[str, Any], remedy: str) -> None:
+        """Tells once for each Job why its pods cannot be created, for example because of a quota. Each pod would have
+        an event with a random name."""
+        for event in self._failed_creations():
+            found = failed_creation_of(event, job)
+            if found is not None and found[0] not in self._told:
+                self._told.add(found[0])
+                _tell(f"{found[1]}{remedy}")
+
+    def _failed_creations(self) -> list[dict[str, Any]]:
+        try:
+            return self.api.failed_creations()
+        except LaunchError as error:
+            if is_forbidden(error):  # these credentials need not see events
+                return []
+            raise
 
 
 def _created(pod: Mapping[str, Any]) -> str:

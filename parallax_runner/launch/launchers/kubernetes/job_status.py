@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from parallax_runner.launch.launchers.kubernetes import names
+from parallax_runner.launch.launchers.kubernetes.manifest import Form
+
 # The last conditions of a Job and of a JobSet.
 _ENDED_WELL = ("Complete", "Completed")
 _FAILED = "Failed"
@@ -49,6 +52,31 @@ def problem_of(pod: Mapping[str, Any]) -> str | None:
     image = pod["spec"]["containers"][0]["image"]
     about = f" {image}" if "Image" in state["reason"] else ""
     return f"the pod {name} cannot start its container{about} ({state['reason']}): {_in_one_line(state.get('message'))}"
+
+
+def wanted_pods(job: Mapping[str, Any]) -> int:
+    """Returns how many pods a Job or JobSet has while all its processes run."""
+    spec = job["spec"]
+    if "replicatedJobs" not in spec:
+        return int(spec["completions"])
+    return sum(int(one["template"]["spec"]["completions"]) for one in spec["replicatedJobs"])
+
+
+def failed_creation_of(event: Mapping[str, Any], job: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Returns the name of the Job whose pods could not be created, and why in one sentence. Returns None for an event
+    of another job, or of an earlier job with the same name."""
+    about, name = event["involvedObject"], job["metadata"]["name"]
+    jobs = (name, *(f"{name}-{role}-0" for role in names.ROLES))  # a JobSet has one for each role
+    if about["kind"] != Form.JOB.kind or about["name"] not in jobs:
+        return None
+    if _second_of(event["metadata"]["creationTimestamp"]) < _second_of(job["metadata"]["creationTimestamp"]):
+        return None
+    return about["name"], f"the pods of the Job {about['name']} cannot be created: {_in_one_line(event.get('message'))}"
+
+
+def _second_of(moment: str) -> str:
+    """Returns a time in UTC without its fraction and zone, which the client writes in several ways."""
+    return moment[: len("2026-01-01T00:00:00")]
 
 
 def has_log(pod: Mapping[str, Any]) -> bool:

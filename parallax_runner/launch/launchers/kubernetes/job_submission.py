@@ -17,11 +17,12 @@ from parallax_runner.files.plain import read_text
 from parallax_runner.files.whole import write_whole
 from parallax_runner.launch.launchers.kubernetes import names
 from parallax_runner.launch.launchers.kubernetes.api import Api
+from parallax_runner.launch.launchers.kubernetes.earlier_jobs import ended_jobs
 from parallax_runner.launch.launchers.kubernetes.follow import follow
 from parallax_runner.launch.launchers.kubernetes.manifest import Form, Manifest, manifest_of
 from parallax_runner.launch.launchers.kubernetes.objects import objects_of
 from parallax_runner.launch.launchers.kubernetes.pod_template import KEY_IN_SECRET, RUN_LABEL
-from parallax_runner.launch.launchers.kubernetes.submit import check_cluster, submit
+from parallax_runner.launch.launchers.kubernetes.submit import check_cluster, check_permissions, submit
 from parallax_runner.launch.launchers.submission import Submission
 from parallax_runner.plan.plan import Plan
 
@@ -30,21 +31,29 @@ AUTO = "auto"
 
 
 class JobSubmission(Submission):
-    """Submits the run to the API server. `write` already asks the server, so that a run that it would refuse is not
-    submitted."""
+    """Submits the run to the API server."""
+
+    remedy_for_scripts = "submit each run with its own command"
 
     def folder_in_job(self, config: RunConfig, run_dir: Path) -> Path:
         """Returns the run's folder in the pods."""
         return Path(names.folder_in_pods(config.cluster, run_dir))
 
-    def write(self, config: RunConfig, plan: Plan, run_dir: Path, command: str | None) -> Path:
-        """Writes `job.yaml`. Raises LaunchError for a script or a job of a sweep, and if the cluster lacks what the job
-        needs."""
-        if command is None or config.sweep.dir is not None:
-            raise LaunchError("a script or a job of a sweep is not submitted").about(
-                Setting("cluster", "kubernetes"), remedy="submit each run with its own command"
-            )
-        manifest = manifest_of(config, plan, run_dir, command, self._form(config.cluster))
+    def check(self, config: RunConfig, run_dir: Path) -> None:
+        """Asks the server, unless the job is only written. Raises LaunchError if the cluster lacks what the job needs,
+        if these credentials may not create it, or if a job of the run has not ended."""
+        cluster = config.cluster
+        if not cluster.submit:
+            return
+        api = Api.connect(cluster)
+        check_cluster(api, {one.claim: not one.is_read_only for one in names.volumes_of(cluster)})
+        form = _form_in(api, cluster)
+        check_permissions(api, form)
+        ended_jobs(api, form, names.job_name(cluster, run_dir))
+
+    def write(self, config: RunConfig, plan: Plan, run_dir: Path, command: str) -> Path:
+        """Writes `job.yaml`."""
+        manifest = manifest_of(config, plan, run_dir, command, _form(config.cluster))
         path = run_dir / FILE
         write_whole(path, text_of(manifest))
         return path
@@ -57,26 +66,29 @@ class JobSubmission(Submission):
             _tell_written(path, name, config.cluster)
             return
         api = Api.connect(config.cluster)
-        submit(api, objects)
+        submit(api, Form.of(objects[0]), objects)
         _tell_submitted(objects[0], api.namespace)
         if config.cluster.follow and (status := follow(api, objects[0], driver_label(objects[0]))):
             raise SystemExit(status)
 
-    def _form(self, cluster: ClusterConfig) -> Form:
-        """Returns the form of the job. Unless the job is only written, also checks the cluster."""
-        if not cluster.submit:
-            return Form.JOB if cluster.form == AUTO else Form(cluster.form)
-        api = Api.connect(cluster)
-        volumes = names.volumes_of(cluster)
-        check_cluster(api, {one.claim: not one.is_read_only for one in volumes})
-        has_jobsets = api.has_jobsets()
-        if cluster.form == Form.JOBSET and not has_jobsets:
-            raise LaunchError("JobSet is not installed in this cluster").about(
-                Setting("cluster.form", cluster.form), remedy="omit cluster.form"
-            )
-        if cluster.form == AUTO:
-            return Form.JOBSET if has_jobsets else Form.JOB
-        return Form(cluster.form)
+
+def _form(cluster: ClusterConfig) -> Form:
+    """Returns the form of the job. For a job that is only written, the server is not asked."""
+    if cluster.submit:
+        return _form_in(Api.connect(cluster), cluster)
+    return Form.JOB if cluster.form == AUTO else Form(cluster.form)
+
+
+def _form_in(api: Api, cluster: ClusterConfig) -> Form:
+    """Returns the form of a job that is submitted. Raises LaunchError if the cluster does not have it."""
+    has_jobsets = api.has_jobsets()
+    if cluster.form == AUTO:
+        return Form.JOBSET if has_jobsets else Form.JOB
+    if cluster.form == Form.JOBSET and not has_jobsets:
+        raise LaunchError("JobSet is not installed in this cluster").about(
+            Setting("cluster.form", cluster.form), remedy="omit cluster.form"
+        )
+    return Form(cluster.form)
 
 
 def text_of(manifest: Manifest) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from parallax_runner.config.frozen import needed_variables
 from parallax_runner.config.schema import ClusterConfig, RunConfig
@@ -30,6 +31,16 @@ class Form(StrEnum):
 
     JOBSET = "jobset"
     JOB = "job"
+
+    @property
+    def kind(self) -> str:
+        """The kind of the object, as the API server calls it."""
+        return "JobSet" if self is Form.JOBSET else "Job"
+
+    @classmethod
+    def of(cls, job: Mapping[str, Any]) -> Form:
+        """Returns the form of a job that the API server reads."""
+        return next(form for form in cls if form.kind == job["kind"])
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from parallax_runner.launch.launchers.kubernetes.formats import Volume, volume_o
 
 # The variable that is set in all pods of a job, with the name of the job.
 JOB_VARIABLE = "PARALLAX_KUBERNETES_JOB"
+ADDRESS_VARIABLE = "PARALLAX_POD_ADDRESS"
+INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in the pods of an Indexed Job
 PORT = 7070  # at which the driver of a job waits for the other pods
 DRIVER, WORKER, SERVER = ROLES = ("driver", "worker", "server")
 # After a checkpoint is saved, the processes of a pod need this long to end.

@@ -27,6 +27,12 @@ def objects_of(manifest: Manifest) -> list[dict[str, Any]]:
     return [_indexed_job(manifest), _service(manifest), _network_policy(manifest)]
 
 
+def kinds_of(form: Form) -> tuple[str, ...]:
+    """Returns the kinds of the objects that the submission of a job creates. JobSet creates the Service itself."""
+    service = ("Service",) if form is Form.JOB else ()
+    return (form.kind, *service, "NetworkPolicy", "Secret")
+
+
 def secret_of(job: str, secret: str) -> dict[str, Any]:
     """Returns the Secret of a job's rendezvous."""
     return {
@@ -53,7 +59,7 @@ def _jobset(manifest: Manifest) -> dict[str, Any]:
     driver's Job, whose end also ends the other pods."""
     return {
         "apiVersion": f"{JOBSET_GROUP}/{JOBSET_VERSION}",
-        "kind": "JobSet",
+        "kind": manifest.form.kind,
         "metadata": _metadata(manifest),
         "spec": {
             "network": {
@@ -85,7 +91,7 @@ def _indexed_job(manifest: Manifest) -> dict[str, Any]:
     total = sum(group.count for group in manifest.groups)
     return {
         "apiVersion": "batch/v1",
-        "kind": "Job",
+        "kind": manifest.form.kind,
         "metadata": _metadata(manifest),
         "spec": {
             **_job_spec(manifest, total),

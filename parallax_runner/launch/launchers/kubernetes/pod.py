@@ -19,10 +19,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
-from parallax_runner.launch.launchers.kubernetes.names import DRIVER, PORT, ROLES, SERVER, WORKER
-from parallax_runner.launch.launchers.kubernetes.pod_template import ADDRESS_VARIABLE
+from parallax_runner.launch.launchers.kubernetes.names import (
+    ADDRESS_VARIABLE,
+    DRIVER,
+    INDEX_VARIABLE,
+    PORT,
+    ROLES,
+    SERVER,
+    WORKER,
+)
 
-INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in the pods of an Indexed Job
 AGAIN_SECS = 1.0
 
 

@@ -16,7 +16,6 @@ KEY_IN_SECRET = "secret"
 CONTAINER = "run"
 # The user and the group of the image that deploy/Dockerfile builds. Kubernetes gives the claims to this group.
 USER = GROUP = 1000
-ADDRESS_VARIABLE = "PARALLAX_POD_ADDRESS"
 ENTRY = ("python", "-m", "parallax_runner.launch.launchers.kubernetes.pod")
 
 
@@ -102,7 +101,7 @@ def _environment(manifest: Manifest) -> list[dict[str, Any]]:
     }
     return [
         {"name": names.JOB_VARIABLE, "value": manifest.name},
-        {"name": ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": names.ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         *({"name": name, "valueFrom": {"secretKeyRef": key}} for name, key in of_secrets.items()),
         *({"name": name, "value": _unexpanded(value)} for name, value in manifest.pods.env.items()),
     ]

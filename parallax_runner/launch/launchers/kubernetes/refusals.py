@@ -39,6 +39,11 @@ def one_sentence(access: Access, doing: str) -> Iterator[None]:
         ) from error
 
 
+def is_forbidden(error: LaunchError) -> bool:
+    """Returns whether the server has refused a request because these credentials may not make it."""
+    return error.__cause__ is not None and getattr(error.__cause__, "status", None) == _FORBIDDEN
+
+
 def status_of(error: Exception) -> int | None:
     """Returns the HTTP status of an error of the client, or None for any other error."""
     status = getattr(error, "status", None)

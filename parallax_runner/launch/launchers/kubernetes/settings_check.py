@@ -15,11 +15,22 @@ from parallax_runner.config.tracking_uri import TRACKING_URI
 from parallax_runner.errors import ConfigError, Setting
 from parallax_runner.files.credentials import MASK, is_secret_variable, without_password
 from parallax_runner.launch.launchers.kubernetes import formats
-from parallax_runner.launch.launchers.kubernetes.names import volume_with, volumes_of
+from parallax_runner.launch.launchers.kubernetes.names import (
+    ADDRESS_VARIABLE,
+    INDEX_VARIABLE,
+    JOB_VARIABLE,
+    volume_with,
+    volumes_of,
+)
 from parallax_runner.launch.launchers.manual.secret import VARIABLE
 
 # What precedes the path in the URI of a tracker's store, if the store is a file or a folder.
 _BEFORE_PATH = ("sqlite:///", "file://")
+# The variables that a job sets in its pods, and why no setting can.
+_OWN_VARIABLES = {
+    VARIABLE: "each job has a secret of its own",
+    **dict.fromkeys((JOB_VARIABLE, ADDRESS_VARIABLE, INDEX_VARIABLE), "the pods of a job have this variable already"),
+}
 # Each key: whether a value is valid, and what was expected.
 _TEXTS: tuple[tuple[str, Callable[[str], object], str], ...] = (
     ("image", formats.IMAGE.fullmatch, "expected the name of a container image, such as registry.example/team/image:1"),
@@ -81,6 +92,8 @@ def _check_lists(cluster: ClusterConfig, origins: Origins) -> None:
         wrong = next((one for one in values if not is_valid(one)), None)
         if wrong is not None:
             raise refusal(f"cluster.{name}", origins, f"{expected}, but found {wrong!r}", value=values)
+    for name in _repeated(cluster.image_pull_secrets):  # JobSet refuses them
+        raise refusal("cluster.image_pull_secrets", origins, f"{name} is there twice", value=cluster.image_pull_secrets)
 
 
 def _check_mappings(cluster: ClusterConfig, origins: Origins) -> None:
@@ -89,14 +102,21 @@ def _check_mappings(cluster: ClusterConfig, origins: Origins) -> None:
             raise refusal(f"cluster.node_selector.{name}", origins, "expected a label and its value", value=value)
     for group in ("env", "secrets"):
         for name, value in getattr(cluster, group).items():
-            if formats.VARIABLE.fullmatch(name) is None:
-                expected = "expected letters, digits and underscores as the name of a variable"
-                raise refusal(f"cluster.{group}.{name}", origins, expected, value=value)
+            _check_variable(f"cluster.{group}.{name}", name, value, origins)
     for name, value in cluster.secrets.items():
         if formats.secret_key_of(value) is None:
             expected = "expected SECRET/KEY, the name of a Secret and one of its keys"
             raise refusal(f"cluster.secrets.{name}", origins, expected, value=value)
     _check_env(cluster, origins)
+
+
+def _check_variable(key: str, name: str, value: str, origins: Origins) -> None:
+    """Raises ConfigError for a variable that cannot be set in the pods, or that a job sets itself."""
+    if formats.VARIABLE.fullmatch(name) is None:
+        expected = "expected letters, digits and underscores as the name of a variable"
+        raise refusal(key, origins, expected, value=value)
+    if name in _OWN_VARIABLES:
+        raise ConfigError(f"{_OWN_VARIABLES[name]}; omit this key").about(Setting(key, MASK))
 
 
 def _check_env(cluster: ClusterConfig, origins: Origins) -> None:
@@ -105,8 +125,6 @@ def _check_env(cluster: ClusterConfig, origins: Origins) -> None:
         key = f"cluster.env.{name}"
         if name in cluster.secrets:
             raise refusal(key, origins, f"cluster.secrets.{name} already sets this variable", value=value)
-        if name == VARIABLE:
-            raise ConfigError("each job has a secret of its own; omit this key").about(Setting(key, MASK))
         if is_secret_variable(name) or without_password(value) != value:
             # The message of `refusal` would show the value.
             raise ConfigError("job.yaml must not contain a password or token; put the value into a Secret").about(

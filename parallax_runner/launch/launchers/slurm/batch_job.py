@@ -51,7 +51,9 @@ WAITING = frozenset({"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPEND
 class Sbatch(Submission):
     """Submits the run as a script for sbatch."""
 
-    def write(self, config: RunConfig, plan: Plan, run_dir: Path, command: str | None) -> Path:
+    remedy_for_scripts = "start a script in your own sbatch job, and a sweep with hydra/launcher=submitit_slurm"
+
+    def write(self, config: RunConfig, plan: Plan, run_dir: Path, command: str) -> Path:
         """Writes `job.sbatch`."""
         return write_script(config, plan, run_dir, command)
 
@@ -67,17 +69,8 @@ def is_to_submit(config: RunConfig) -> bool:
     return bool(declared_by(config.cluster.launcher).runs_slurm_job)
 
 
-def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str | None) -> Path:
-    """Writes `job.sbatch`, which runs `command` in the current folder, and returns the path of the file.
-
-    Raises LaunchError for a job of a sweep, or if the command is unknown, for example for a script that called
-    parallel_run.
-    """
-    if command is None or config.sweep.dir is not None:
-        raise LaunchError("a script or a job of a sweep is not submitted automatically").about(
-            Setting("cluster", "slurm"),
-            remedy="start a script in your own sbatch job, and a sweep with hydra/launcher=submitit_slurm",
-        )
+def write_script(config: RunConfig, plan: Plan, run_dir: Path, command: str) -> Path:
+    """Writes `job.sbatch`, which runs `command` in the current folder, and returns the path of the file."""
     path = run_dir / SCRIPT
     write_whole(path, script(config, plan, run_dir, command))
     return path

@@ -71,3 +71,5 @@ EVERYTHING = (
     "cluster.threads_per_worker=4",
     "cluster.keep_secs=60",
 )
+# A run of 1 to 4 workers that begins with 2.
+ELASTIC = ("cluster.workers=2", "cluster.min_workers=1", "cluster.max_workers=4", "train.max_restarts=3")

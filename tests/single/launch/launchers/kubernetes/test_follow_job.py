@@ -245,6 +245,48 @@ def test_what_a_pod_waits_for_is_told_once(
     assert shown.text.count(sentence) == 1
 
 
+def put_event(server: ApiServer, name: str, job: str, **more: Any) -> None:
+    message = f'Error creating: pods "{job}-1-{name}" is forbidden:\n exceeded quota: small'
+    about = {"kind": "Job", "name": job}
+    content = {"metadata": {"name": name}, "reason": "FailedCreate", "message": message, "involvedObject": about}
+    server.put("events", {**content, **more})
+
+
+@pytest.mark.parametrize(("form", "job"), [(Form.JOB, "mine"), (Form.JOBSET, "mine-worker-0")])
+def test_pods_that_cannot_be_created_are_told_once(server: ApiServer, shown: Shown, form: Form, job: str) -> None:
+    """For example because of a quota or of a missing service account: then there is no pod that could tell."""
+    put_event(server, "earlier", job, message="of an earlier job with this name")
+    cluster = Cluster(server, form)
+    put_event(server, "another", "mine-2", message="of another job")
+    put_event(server, "normal", job, reason="SuccessfulCreate", message="a pod was created")
+    for name in ("abcde", "fghij"):
+        put_event(server, name, job)
+    thread = cluster.begin()
+    shown.wait_for(f"the pods of the Job {job} cannot be created: Error creating: pods")
+    before = len(server.requests)
+    wait_for(lambda: len(server.requests) > before + 8)
+    cluster.end("Failed")
+    thread.join(10)
+    shown.wait_for("failed")
+    assert shown.text.count("exceeded quota: small; kubectl delete") == 1
+    for other in ("of an earlier job", "of another job", "a pod was created"):
+        assert other not in shown.text
+
+
+def test_events_that_these_credentials_may_not_see(server: ApiServer, shown: Shown) -> None:
+    def refusing(verb: str, plural: str, content: dict[str, Any]) -> None:
+        if plural == "events":
+            raise Refused(403, "no")
+
+    server.refuse = refusing
+    cluster = Cluster(server, Form.JOB)
+    thread = cluster.begin()
+    wait_for(lambda: [one for one in server.requests if "/events" in one][2:])
+    cluster.end("Complete")
+    thread.join(10)
+    assert cluster.status == [0]
+
+
 def test_a_pod_that_starts_is_no_problem(server: ApiServer, shown: Shown) -> None:
     cluster = Cluster(server, Form.JOB)
     waiting("ContainerCreating", None)(cluster)

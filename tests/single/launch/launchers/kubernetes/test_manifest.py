@@ -25,6 +25,7 @@ from parallax_runner.planning.memory import predicted_memory
 from tests.kubernetes_cluster.container import expanded
 from tests.single.launch.launchers.kubernetes.jobs import (
     COMMAND,
+    ELASTIC,
     EVERYTHING,
     PLAN,
     RUN_DIR,
@@ -126,6 +127,16 @@ def worker_memory(plan: Plan) -> str:
     return found
 
 
+@pytest.mark.parametrize("form", Form)
+def test_an_elastic_job_has_a_pod_for_each_worker_that_there_may_be(form: Form) -> None:
+    """The index of a pod of an Indexed Job gives its role, so the pods must know the largest number."""
+    made = objects(form, *ELASTIC)
+    completions = [spec["completions"] for spec in job_specs(made[0])]
+    assert completions == ([1, 4, 1] if form is Form.JOBSET else [6])
+    for template in templates(made[0]).values():
+        assert "--workers=4" in template["spec"]["containers"][0]["args"]
+
+
 def test_pods_of_an_indexed_job_request_what_suffices_for_each_role() -> None:
     given = ("cluster.memory=1Gi", "cluster.gpus_per_worker=1", "cluster.threads_per_worker=3")
     plan = dataclasses.replace(PLAN, memory=predicted_memory(PLAN, exported_bytes=1 << 30))
@@ -221,8 +232,9 @@ def test_amounts(quantity: str, amount: float) -> None:
 def test_scripts_and_jobs_of_sweeps_are_not_submitted(tmp_path: Path) -> None:
     config = config_of("cluster.submit=false")
     of_sweep = dataclasses.replace(config, sweep=dataclasses.replace(config.sweep, dir="multirun/1"))
+    submission = JobSubmission()
     for given, command in ((config, None), (of_sweep, COMMAND)):
         with pytest.raises(LaunchError, match="a script or a job of a sweep is not submitted"):
-            JobSubmission().write(given, PLAN, tmp_path, command)
-    path = JobSubmission().write(config, PLAN, tmp_path, COMMAND)
+            submission.expect_command(given, command)
+    path = submission.write(config, PLAN, tmp_path, submission.expect_command(config, COMMAND))
     assert path == tmp_path / "job.yaml" and json.dumps(COMMAND.split()[-1])[1:-1] in path.read_text()

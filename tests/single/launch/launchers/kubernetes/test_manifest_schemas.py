@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pydantic
 import pytest
@@ -15,15 +16,28 @@ from parallax_runner.launch.launchers.kubernetes import formats
 from parallax_runner.launch.launchers.kubernetes.manifest import Form
 from parallax_runner.launch.launchers.kubernetes.names import secret_name
 from parallax_runner.launch.launchers.kubernetes.objects import amount_of, secret_of
-from tests.single.launch.launchers.kubernetes.jobs import EVERYTHING, job_specs, manifest, objects, templates
+from parallax_runner.plan.plan import Plan
+from tests.single.launch.launchers.kubernetes.jobs import (
+    ELASTIC,
+    EVERYTHING,
+    PLAN,
+    WITHOUT_SERVERS,
+    job_specs,
+    manifest,
+    objects,
+    templates,
+)
+from tests.single.launch.launchers.kubernetes.published_jobset import expect_published
 
 VERSIONS = ("1.31", "1.34", "1.37")
 CASES = [
     pytest.param((), id="defaults"),
     pytest.param(EVERYTHING, id="everything"),
     pytest.param(("cluster.volumes=[a:/a]", "cluster.workers=40"), id="many"),
+    pytest.param(ELASTIC, id="elastic"),
 ]
 MOST_OF_HOST_NAME = 63
+OF_A_JOB = ["spec", "replicatedJobs", 1, "template", "spec"]
 
 
 def validated(content: dict[str, Any], version: str) -> None:
@@ -50,6 +64,38 @@ def test_a_wrong_field_is_found() -> None:
     job["spec"]["completion"] = 1
     with pytest.raises(kubernetes_validate.ValidationError):
         validated(job, VERSIONS[0])
+
+
+@pytest.mark.parametrize("given", CASES)
+@pytest.mark.parametrize("plan", [PLAN, WITHOUT_SERVERS], ids=["with_servers", "without_servers"])
+def test_a_jobset_is_what_its_published_schema_permits(given: tuple[str, ...], plan: Plan) -> None:
+    (jobset, *_) = objects(Form.JOBSET, *given, plan=plan)
+    expect_published(jobset)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["spec", "sucessPolicy"], {}),
+        (["spec", "successPolicy", "operator"], "Every"),
+        (["spec", "ttlSecondsAfterFinished"], -1),
+        (["spec", "failurePolicy", "maxRestarts"], 2**31),
+        ([*OF_A_JOB, "completion"], 1),
+        (["spec", "replicatedJobs", 1, "name"], "driver"),
+        ([*OF_A_JOB, "podFailurePolicy", "rules", 0, "onPodConditions", 0], {"type": "DisruptionTarget"}),
+        ([*OF_A_JOB, "podFailurePolicy", "rules", 1, "onExitCodes", "values"], [137, 137]),
+    ],
+)
+def test_what_the_published_schema_refuses_is_found(path: list[str | int], value: Any) -> None:
+    """Otherwise the test above could not fail."""
+    (jobset, *_) = objects(Form.JOBSET)
+    *parents, last = path
+    parent: Any = jobset
+    for step in parents:
+        parent = parent[step]
+    parent[last] = value
+    with pytest.raises(jsonschema.ValidationError):
+        expect_published(jobset)
 
 
 @functools.cache

@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 
 from parallax_runner.errors import LaunchError
+from parallax_runner.launch.launchers.kubernetes import earlier_jobs
 from parallax_runner.launch.launchers.kubernetes import submit as submitting
 from parallax_runner.launch.launchers.kubernetes.api import Api
 from parallax_runner.launch.launchers.kubernetes.job_submission import JobSubmission
-from tests.kubernetes_cluster.api_server import ApiServer, Refused, wait_for
-from tests.single.launch.launchers.kubernetes.jobs import COMMAND, PLAN, RUN_DIR, config_of
+from parallax_runner.launch.launchers.kubernetes.manifest import Form
+from parallax_runner.launch.launchers.kubernetes.objects import kinds_of, secret_of
+from tests.kubernetes_cluster.api_server import REVIEWS, ApiServer, Refused, wait_for
+from tests.single.launch.launchers.kubernetes.jobs import COMMAND, PLAN, RUN_DIR, config_of, objects
 
 CLAIM = {"metadata": {"name": "runs"}, "spec": {"accessModes": ["ReadWriteMany"]}}
 DATA = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadOnlyMany"]}}
@@ -26,7 +29,8 @@ DATA = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadOnlyMany"]}}
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    monkeypatch.setattr(submitting, "POLL_SECS", 0.02)
+    for module in (submitting, earlier_jobs):
+        monkeypatch.setattr(module, "POLL_SECS", 0.02)
     monkeypatch.setattr(submitting, "COLLECTED_SECS", 0.2)
     with ApiServer() as made:
         for claim in (CLAIM, DATA):
@@ -40,9 +44,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
 
 
 def submit(tmp_path: Path, *overrides: str) -> None:
-    """Writes and submits the job of a run."""
+    """Checks, writes and submits the job of a run."""
     config = config_of(*overrides)
     submission = JobSubmission()
+    submission.check(config, tmp_path)
     submission.hand_over(config, submission.write(config, PLAN, tmp_path, COMMAND))
 
 
@@ -72,7 +77,7 @@ def test_an_indexed_job_owns_all_that_it_needs(
     told = capsys.readouterr().err
     assert "submitted as Job mine; log: kubectl logs --follow --namespace=default" in told
     assert "kubectl delete job mine --namespace=default ends the job" in told
-    posts = [one for one in server.requests if one.startswith("POST")]
+    posts = [one for one in server.requests if one.startswith("POST") and REVIEWS not in one]
     assert [("dryRun=All" in one) for one in posts] == [True] * 4 + [False] * 4
     assert "secrets" in posts[-1], "no container starts before everything else exists"
 
@@ -103,10 +108,10 @@ def test_namespace_of_the_context(server: ApiServer, tmp_path: Path) -> None:
     assert {place for plural, place, _ in server.objects if plural == "jobs"} == {"team"}
 
 
-def ended(server: ApiServer, name: str, condition: str) -> None:
-    job = server.get("jobs", name)
+def ended(server: ApiServer, name: str, condition: str, *, plural: str = "jobs") -> None:
+    job = server.get(plural, name)
     assert job is not None
-    server.put("jobs", {**job, "status": {"conditions": [{"type": condition, "status": "True"}]}})
+    server.put(plural, {**job, "status": {"conditions": [{"type": condition, "status": "True"}]}})
 
 
 @pytest.mark.parametrize("condition", ["Complete", "Failed"])
@@ -123,6 +128,27 @@ def test_submitting_again_replaces_a_job_that_has_ended(server: ApiServer, tmp_p
     assert again["metadata"]["uid"] != first["metadata"]["uid"] and "status" not in again
     settings = [job["spec"]["template"]["spec"]["containers"][0]["args"] for job in (first, again)]
     assert settings[0] == settings[1], "the same folder, in which the run resumes"
+
+
+def test_submitting_again_in_another_form_replaces_the_job(server: ApiServer, tmp_path: Path) -> None:
+    """JobSet was installed or removed since, or `cluster.form` has changed. Both jobs would have the same folder."""
+    submit(tmp_path, "cluster.job_name=mine")
+    server.has_jobsets = True
+    with pytest.raises(LaunchError, match="the Job mine of this run has not ended in the namespace default; wait"):
+        submit(tmp_path, "cluster.job_name=mine")
+    ended(server, "mine", "Failed")
+    submit(tmp_path, "cluster.job_name=mine")
+    assert set(names(server)) == {"jobsets", "networkpolicies", "secrets"}
+    ended(server, "mine", "Completed", plural="jobsets")
+    submit(tmp_path, "cluster.job_name=mine", "cluster.form=job")
+    assert set(names(server)) == {"jobs", "services", "networkpolicies", "secrets"}
+
+
+def test_a_job_of_another_kind_and_of_somebody_else_stays(server: ApiServer, tmp_path: Path) -> None:
+    server.has_jobsets = True
+    server.put("jobs", {"metadata": {"name": "mine"}})
+    submit(tmp_path, "cluster.job_name=mine")
+    assert server.get("jobs", "mine") is not None and server.get("jobsets", "mine") is not None
 
 
 def test_what_an_ended_job_owned_may_be_collected_late(server: ApiServer, tmp_path: Path) -> None:
@@ -182,9 +208,14 @@ def another_service(server: ApiServer) -> None:
     server.put("services", {"metadata": {"name": "mine"}})
 
 
+def without_rights(server: ApiServer) -> None:
+    server.may_not_create = {"secrets"}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (without_rights, "these credentials may not create a Secret in the namespace default"),
         (no_namespace, "cluster.namespace=default: this namespace does not exist"),
         (no_claim, "cluster.volumes=data: the namespace default has no claim data; create the PersistentVolumeClaim"),
         (old, "this cluster has Kubernetes 1.30, expected 1.31 or later"),
@@ -205,6 +236,22 @@ def test_one_sentence_for_each_refusal_and_nothing_left(
         submit(tmp_path, "cluster.job_name=mine")
     assert message in str(error.value) and "\n" not in str(error.value)
     assert server.objects == before
+
+
+@pytest.mark.parametrize("change", [no_namespace, no_claim, old, another, without_rights])
+def test_what_the_cluster_tells_is_known_before_the_plan_is_made(
+    server: ApiServer, tmp_path: Path, change: Callable[[ApiServer], None]
+) -> None:
+    change(server)
+    with pytest.raises(LaunchError):
+        JobSubmission().check(config_of("cluster.job_name=mine"), tmp_path)
+    assert [one for one in server.requests if one.startswith("POST") and REVIEWS not in one] == []
+
+
+@pytest.mark.parametrize("form", Form)
+def test_the_kinds_whose_creation_is_asked_for_are_those_that_are_created(form: Form) -> None:
+    content = [*objects(form), secret_of("a", "b")]
+    assert sorted(kinds_of(form)) == sorted(one["kind"] for one in content)
 
 
 def test_a_refusal_after_the_job_was_created_leaves_nothing(server: ApiServer, tmp_path: Path) -> None:
@@ -257,14 +304,15 @@ def test_jobset_must_be_installed(server: ApiServer, tmp_path: Path) -> None:
 
 
 def test_what_need_not_be_readable(server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Many users may create jobs, but may not read namespaces and claims."""
+    """Many users may create jobs, but may not read namespaces and claims, or objects that they do not use."""
+    server.has_jobsets = True
 
     def refusing(verb: str, plural: str, content: dict[str, Any]) -> None:
-        if verb == "GET" and plural in ("namespaces", "persistentvolumeclaims"):
+        if verb == "GET" and plural in ("namespaces", "persistentvolumeclaims", "jobsets"):
             raise Refused(403, "no")
 
     server.refuse = refusing
-    submit(tmp_path)
+    submit(tmp_path, "cluster.form=job")
     assert "jobs" in names(server)
 
 

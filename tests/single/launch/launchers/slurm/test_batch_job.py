@@ -108,11 +108,12 @@ def test_who_belongs_into_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not batch_job.is_to_submit(config())
 
 
-def test_scripts_and_jobs_of_sweeps_are_not_submitted(tmp_path: Path) -> None:
+def test_scripts_and_jobs_of_sweeps_are_not_submitted() -> None:
     of_sweep = dataclasses.replace(config(), sweep=SweepConfig(fail_fast=False, dir="multirun/1"))
     for given, command in ((config(), None), (of_sweep, COMMAND)):
         with pytest.raises(LaunchError, match="a script or a job of a sweep is not submitted"):
-            batch_job.write_script(given, PLAN, tmp_path, command)
+            batch_job.Sbatch().expect_command(given, command)
+    assert batch_job.Sbatch().expect_command(config(), COMMAND) == COMMAND
 
 
 @pytest.mark.parametrize(
