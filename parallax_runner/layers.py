@@ -32,7 +32,7 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
     which is what the first training step with this key would see. The result has the shape of the keys and one more
     dimension of size `dim`.
 
-    With `evict`, tell the layer which optimizer updates it: `table.set_optimizer(model.optimizer)`.
+    With `evict`, the layer must know the optimizer: build it, and call `table.set_optimizer(model.optimizer)`.
 
     Ragged keys give ragged rows.
 
@@ -114,7 +114,7 @@ class GrowingEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
     def set_optimizer(self, optimizer: Any, initial: Mapping[str, float] | None = None) -> None:
         """Tells the layer which Keras optimizer updates its rows, so that the slots of a row start afresh when another
-        key gets it. `optimizer` must be built before the first training call, as `model.fit` does.
+        key gets it. `optimizer` must be built before the first training call, with `model.trainable_variables`.
 
         `initial` has the initial values of the slots by their names, such as «momentum». It is needed for an optimizer
         that is not one of Keras' own.
