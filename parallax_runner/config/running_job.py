@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
 from parallax_runner.config.compose import Composer
 from parallax_runner.config.origins import Origins
@@ -39,4 +40,6 @@ def origins_of_running_job() -> Origins | None:
     hydra = settings.hydra
     folders = {source.provider: source.path for source in hydra.runtime.config_sources if source.schema == "file"}
     composer = Composer(hydra.job.config_name, folders.get("main"), folders.get(COMMAND_LINE.replace(" ", "-")))
-    return composer.job([*hydra.overrides.hydra, *hydra.overrides.task]).origins
+    # Not resolved: a value of the environment can be a secret, and need not be in Hydra's syntax.
+    overrides: Any = OmegaConf.to_container(hydra.overrides, resolve=False)
+    return composer.job([*overrides["hydra"], *overrides["task"]]).origins

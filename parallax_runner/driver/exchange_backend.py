@@ -40,8 +40,14 @@ def chosen_backend(config: RunConfig) -> ChosenBackend:
     """
     mode = mode_of(config.comm)
     if mode.is_one_process or mode.is_all_on_servers:
-        return ChosenBackend(DEFAULT, f"comm={config.comm.name} exchanges nothing among ranks")
+        return ChosenBackend(_unused(config), f"comm={config.comm.name} exchanges nothing among ranks")
     return working_backend(config)
+
+
+def _unused(config: RunConfig) -> str:
+    """Returns the backend of ranks that exchange nothing: one that the cluster does not exclude, because a launcher
+    without mpirun asks it for the variables of the ranks. Nothing of it needs to be installed."""
+    return next((name for name, backend in BACKENDS.items() if _limit(backend, config) is None), DEFAULT)
 
 
 def working_backend(config: RunConfig) -> ChosenBackend:

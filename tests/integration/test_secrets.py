@@ -62,6 +62,14 @@ def test_the_processes_have_the_value(run: Run) -> None:
     assert run.summary["steps"] == 3
 
 
+def test_an_error_does_not_show_it(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_DB_PW", SECRET)
+    refused = launch(*ARGUMENTS, "ckpt.resume=nowhere", f"hydra.run.dir={tmp_path}", cwd=folder)
+    assert refused.exit_status == 2
+    assert "ckpt.resume=nowhere (command line)" in refused.stderr
+    assert SECRET not in refused.stdout + refused.stderr
+
+
 def test_nothing_that_is_left_has_it(run: Run, folder: Path) -> None:
     run.expect_success()
     files = [path for path in folder.rglob("*") if path.is_file()]

@@ -50,6 +50,11 @@ def test_a_mode_without_exchanges_has_no_choice(comm: str, no_compiler: None, no
     assert chosen_backend(config_of(comm, "native")).reason == f"comm={comm} exchanges nothing among ranks"
 
 
+def test_a_mode_without_exchanges_has_a_backend_that_its_launcher_can_start(no_horovod: None) -> None:
+    """A launcher without mpirun asks the backend for the variables of the ranks."""
+    assert chosen_backend(config_of("ps", launcher="manual")).name == "horovod"
+
+
 def test_native_exchanges_without_a_compiler_are_refused(no_compiler: None) -> None:
     with pytest.raises(ConfigError, match=r"backend=native: .* need a C.. compiler, .* or use comm.backend=horovod"):
         chosen_backend(config_of(backend="native"))
