@@ -1,15 +1,17 @@
 """Settings of all tests: no time-out by duration, ranks that sleep while they wait, no collection of imported objects,
-and the selection of a tier (docs/development.md)."""
+no state of a run that outlives its file, and the selection of a tier (docs/development.md)."""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
 from hypothesis import settings
 
+from parallax_runner.collectives.chosen import backend, choose
 from tests import tiers
 
 settings.register_profile("untimed", deadline=None)
@@ -53,6 +55,18 @@ def pytest_collection_finish() -> None:
     a tenth of the time of tests that build graphs."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _state_of_runs() -> Iterator[None]:
+    """Restores after each file what a run sets for its whole process: the backend, and the configuration of Hydra's job.
+
+    A process of the tests executes many files, and a run has a process of its own.
+    """
+    chosen, job = backend(), HydraConfig.instance().cfg
+    yield
+    choose(chosen)
+    HydraConfig.instance().cfg = job
 
 
 def _chosen(config: pytest.Config) -> Callable[[str], bool] | None:
