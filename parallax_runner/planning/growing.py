@@ -11,14 +11,17 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.routes.registry import route_named
 
 
-def check_growing(tables: Iterable[GrowingTable], plan: Plan) -> tuple[str, ...]:
-    """Returns notes on where the maps of vocabularies that grow are.
+def check_growing(tables: Iterable[GrowingTable], plan: Plan, *, script_runs_steps: bool = False) -> tuple[str, ...]:
+    """Returns notes on where the maps of vocabularies that grow are. `script_runs_steps` has the same meaning as in
+    `PlanRequest`.
 
     Raises PlanError if the plan cannot train one of the tables.
     """
     tables = tuple(tables)
     for table in tables:
         _refuse_route(table, plan)
+        if script_runs_steps:
+            _refuse_script(table, plan)
         _refuse_lookahead(table, plan)
         _refuse_other_slots(table, plan)
     return tuple(_note(table, plan) for table in tables if plan.workers > 1)
@@ -33,7 +36,20 @@ def _refuse_route(table: GrowingTable, plan: Plan) -> None:
     raise PlanError(
         f"the vocabulary of «{table.layer}» (GrowingEmbedding) grows, and with the route «{planned.route}» no rank "
         "owns a key"
-    ).about(Setting.of("comm", plan.comm), remedy="choose comm=sharded, or comm=local for one process")
+    ).about(Setting.of("comm", plan.comm), remedy="choose comm=sharded or comm=hybrid, or comm=local for one process")
+
+
+def _refuse_script(table: GrowingTable, plan: Plan) -> None:
+    """Raises PlanError if only all ranks together can look up keys."""
+    (planned,) = [one for one in plan.variables if one.name == table.variable]
+    if route_named(planned.route).needs_all_ranks:
+        raise PlanError(
+            f"the vocabulary of «{table.layer}» (GrowingEmbedding) grows, and a script may run ops on one worker, but "
+            "only all ranks together can look up keys"
+        ).about(
+            Setting.of("comm", plan.comm),
+            remedy="choose comm=local, or train with parallax_runner.fit or with a function of the model",
+        )
 
 
 def _refuse_lookahead(table: GrowingTable, plan: Plan) -> None:

@@ -75,6 +75,11 @@ class ShardedUpdate:
         self.divisions = {op: slice_division(op) for op in self.rewrite.region if op.type in IF_TYPES}
         self.aggregates = {name: value for name, value in self.values.items() if isinstance(value, ShardedValue)}
 
+    @property
+    def all_copies(self) -> set[tf.Operation]:
+        """All ops that replace ops of the region."""
+        return {copy for copies in self.copies.values() for copy in copies}
+
     def visit_region(self) -> None:
         """Visits each op of the update region once."""
         for op in edit.in_order(set(self.rewrite.region)):
@@ -122,7 +127,10 @@ class ShardedUpdate:
     def _treatment(self, op: tf.Operation, inputs: list[Value]) -> Treatment:
         operands = [value.operand if isinstance(value, ShardedValue) else Operand(value.shape) for value in inputs]
         how = treatment(op, operands, self.divisions.get(op))
-        if self.rewrite.plan.options.ps.boundary_among_servers or not isinstance(how, OnShards | InParts | Divides):
+        if not isinstance(how, OnShards | InParts | Divides):
+            return how
+        is_on_servers = any(isinstance(value, ShardedValue) and value.placement.is_on_servers for value in inputs)
+        if self.rewrite.plan.options.ps.boundary_among_servers or not is_on_servers:
             return how
         return how if op.type in ON_IDS and isinstance(operands[0].content, Ids) else None
 

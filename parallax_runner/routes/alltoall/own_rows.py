@@ -46,7 +46,7 @@ class Lookup:
         "stands_for",
         "AlltoallState.known_ids",
         "AlltoallState.waves",
-        "AlltoallState.row_orders",
+        "row_orders",
     ],
 )
 def spread_over_ranks(rewrite: Rewrite) -> None:
