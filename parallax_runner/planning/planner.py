@@ -32,7 +32,7 @@ def make_plan(request: PlanRequest) -> Plan:
     choice = request.choice or choose_by_preset(variables, request)
     routes = choice.routes
     _refuse_what_ranks_cannot_send(variables, routes, comm)
-    used = in_effect(request)
+    used = in_effect(request, routes)
     served = [variable for variable in variables if route_named(routes[variable.name]).on_servers]
     refuse_more_pieces_than_rows(served)
     if options.sync:

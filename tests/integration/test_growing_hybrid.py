@@ -209,8 +209,13 @@ def test_predictions_and_the_served_model_are_those_of_one_process(folder: Path)
     np.testing.assert_allclose(json.loads(line.removeprefix("answer ")), found["by_one"], rtol=1e-4, atol=1e-6)
 
 
-def test_skipped_steps_and_both_backends_train_alike(folder: Path) -> None:
-    """Steps that may be skipped, as those of one process, through Horovod."""
+def test_a_warm_start_takes_rows_by_key(folder: Path) -> None:
+    settings = (f"ckpt.warm_start={folder / 'third'}", "train.steps=2")
+    expected = checkpoint(run(folder, "warm_alone", "comm=local", *settings).expect_success())
+    assert_same(checkpoint(run(folder, "warm_hybrid", *ranks(3), *settings).expect_success()), expected)
+
+
+def test_steps_that_may_be_skipped_train_alike_through_horovod(folder: Path) -> None:
     settings = ("train.steps=4", "train.on_nan=skip")
     expected = checkpoint(run(folder, "skip_alone", "comm=local", *settings).expect_success())
     found = run(folder, "skip_hybrid", *ranks(2), *settings, "comm.backend=horovod").expect_success()

@@ -246,7 +246,7 @@ def growing_beside(optimizer: str) -> Any:
     given = _inputs("key", "keys", "passing", "ids", "x")
     table = GrowingEmbedding(WIDTH, 1024, overflow="shared", seed=5, name="table")
     rules = {"admit": {"min_count": 2}, "evict": {"unused_steps": 2, "every_steps": 3}}
-    passing = GrowingEmbedding(2, 8192, scale=0.5, seed=6, **rules, name="passing")
+    passing = GrowingEmbedding(2, 8192, scale=0.5, seed=6, **rules, name="coming")
     static = layers.Embedding(ROWS, WIDTH, name="static")(given["ids"])
     words = layers.GlobalAveragePooling1D()(table(given["keys"]))
     lasting = table(given["key"]) * given["x"] + words

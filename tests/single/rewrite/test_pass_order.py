@@ -107,9 +107,11 @@ class Used:
     changed: set[str] = dataclasses.field(default_factory=set)
 
 
-def recorded(single: SingleDeviceGraph, plan: Plan) -> tuple[tf.Graph, list[RecordedRewrite]]:
-    """The replicas of the second worker of a plan, or of the only one."""
-    worker = min(1, plan.workers - 1)
+def recorded(
+    single: SingleDeviceGraph, plan: Plan, *, is_chief: bool = False
+) -> tuple[tf.Graph, list[RecordedRewrite]]:
+    """The replicas of the second worker of a plan, or of the only one; or those of the chief."""
+    worker = 0 if is_chief else min(1, plan.workers - 1)
     replicas: list[RecordedRewrite] = []
     with tf.Graph().as_default() as graph:
         for number in range(plan.replicas_per_worker):
@@ -244,8 +246,10 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
 
 def test_passes_read_and_write_what_they_declare_and_no_more() -> None:
     used: defaultdict[str, Used] = defaultdict(Used)
-    for single, plan in scenarios():
-        graph, replicas = recorded(single, plan)
+    of_ranks = [recorded(single, plan) for single, plan in scenarios()]
+    with_servers = captured(process=clip)
+    of_ranks.append(recorded(with_servers, planned(with_servers, "hybrid"), is_chief=True))
+    for graph, replicas in of_ranks:
         for one in all_passes():
             run(one, graph, replicas, used[one.name])
             assert faults(one, used[one.name]) == []

@@ -21,7 +21,7 @@ from parallax_runner.rewrite.passes import rewrite_for_rank
 from tests.single.plans import plan_of
 from tests.single.small_models import FEATURES, ROWS, WIDTH, captured, clip
 
-ROUTES = {"first": "ps", "second": "ps", "own": "alltoall", "weights": "allreduce", "global_step": "local"}
+ROUTES = {"first": "ps", "second": "ps", "own": "alltoall", "weights": "allreduce"}
 
 
 def model(features: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -53,7 +53,7 @@ def scaled_by_own_rows(features: dict[str, tf.Tensor], *, waits: bool) -> dict[s
 
 def rewritten(single: SingleDeviceGraph, rank: int) -> DistributedGraph:
     variables = classify(single)
-    routes = {variable.name: ROUTES[variable.name] for variable in variables}
+    routes = {variable.name: ROUTES.get(variable.name, "local") for variable in variables}
     choice = Choice(routes=routes, reasons=dict.fromkeys(routes, "a test"))
     plan = plan_of(variables, fingerprint=single.fingerprint, partitions=2, choice=choice)
     return rewrite_for_rank(single, plan, rank=rank, seed=1, skip_nonfinite=True)
