@@ -52,7 +52,7 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
     told = ", ".join(f"{1000 * total_secs:.3g} ms with {name}" for name, total_secs in by_name.items())
     return Choice(
         routes=best,
-        reasons={variable.name: _reason(variable, model, best[variable.name]) for variable in variables},
+        reasons={variable.name: _told(variable, model, best[variable.name]) for variable in variables},
         notes=(f"auto: the exchanges and updates in a step would take at best {told}",)
         if model.cluster.workers > 1
         else (),
@@ -202,8 +202,13 @@ def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[
     return own_secs + max(0.0, aside_secs - (model.compute_secs() or 0.0))
 
 
+def _told(variable: VariableInfo, model: CostModel, route: str) -> str:
+    """Returns the reason for a route. A vocabulary that grows has no choice."""
+    return route_named(route).reason(variable) if variable.grows else _reason(variable, model, route)
+
+
 def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:
-    if variable.grows or route_named(route).sends_nothing:
+    if route_named(route).sends_nothing:
         return route_named(route).reason(variable)
     possible = possible_routes(variable, model.cluster.servers)
     secs = {other: cost.secs for other, cost in _known_costs(variable, model, possible).items()}

@@ -39,12 +39,20 @@ def notes_on_mixed(
     if preset is None or not is_mixed(preset):
         return
     kinds, used = {variable.gradient for variable in variables}, set(routes.values())
-    has_servers = route_named(preset.sparse).on_servers
-    if GradientKind.SPARSE not in kinds and preset.sparse not in used:
-        yield f"no sparse variable: {comm} is the same as mpi" + (", and no server is started" if has_servers else "")
-    elif has_servers and preset.sparse not in used and any(variable.grows for variable in variables):
+    if route_named(preset.sparse).on_servers:
+        yield from _notes_on_servers(comm, preset, kinds, used)
+    elif GradientKind.SPARSE not in kinds:
+        yield f"no sparse variable: {comm} is the same as mpi"
+
+
+def _notes_on_servers(comm: str, preset: RoutesConfig, kinds: set[GradientKind], used: set[str]) -> Iterator[str]:
+    """Yields a note if a mixed preset with servers has no variable for its servers, or none for its collectives."""
+    is_needed = preset.sparse in used
+    if GradientKind.SPARSE not in kinds and not is_needed:
+        yield f"no sparse variable: {comm} is the same as mpi, and no server is started"
+    if GradientKind.SPARSE in kinds and not is_needed and any(route_named(route).grows for route in used):
         yield "no sparse variable is on a server, because vocabularies grow on the ranks: no server is started"
-    elif GradientKind.DENSE not in kinds and has_servers and used <= {preset.sparse, LOCAL.name}:
+    if GradientKind.DENSE not in kinds and used <= {preset.sparse, LOCAL.name} and is_needed:
         yield f"no dense variable: {comm} is the same as {preset.sparse}, and no collective runs"
 
 
@@ -60,10 +68,10 @@ def _route(variable: VariableInfo, comm: str, preset: RoutesConfig, servers: int
         return LOCAL.name
     if route_named(wanted).sends_nothing:
         return wanted
-    growing = _route_that_grows(variable, preset, servers) if variable.grows else None
+    growing = _route_that_grows(variable, preset, servers)
     if growing is not None:
         return growing.name
-    if variable.server is not None and not variable.immovable_op and route_named(preset.sparse).on_servers:
+    if _is_placed_by_scope(variable, preset):
         return preset.sparse
     if route_named(wanted).takes(variable, servers=servers):
         return wanted
@@ -75,10 +83,15 @@ def _route(variable: VariableInfo, comm: str, preset: RoutesConfig, servers: int
     ).about(Setting.of("comm", comm), remedy="Otherwise, choose comm=hybrid or comm=mpi")
 
 
+def _is_placed_by_scope(variable: VariableInfo, preset: RoutesConfig) -> bool:
+    """Returns whether the device scope of a variable names a server, and the variable can be there."""
+    return variable.server is not None and not variable.immovable_op and route_named(preset.sparse).on_servers
+
+
 def _route_that_grows(variable: VariableInfo, preset: RoutesConfig, servers: int) -> Route | None:
     """Returns the route of a variable whose vocabulary grows, if the preset is mixed and there is such a route: that
     of sparse gradients or, if it keeps no maps, another one."""
-    if not is_mixed(preset):
+    if not variable.grows or not is_mixed(preset):
         return None
     found = [route for route in all_routes() if route.grows and route.takes(variable, servers=servers)]
     of_sparse = [route for route in found if route.name == preset.sparse]

@@ -1,4 +1,5 @@
-"""Plans with which a vocabulary would grow differently than on one device are refused, with the reason and remedy."""
+"""Plans with which a vocabulary would grow differently than on one device are refused, with the reason and remedy.
+Presets leave such vocabularies to the ranks (parallax_runner.planning.preset)."""
 
 from __future__ import annotations
 

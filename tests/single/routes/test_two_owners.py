@@ -1,5 +1,5 @@
 """One plan with rows on servers and rows on ranks: all ranks take part in the same exchanges, and each op runs where
-the rows are."""
+the rows are (parallax_runner.rewrite.update_region.update_placed, parallax_runner.routes.ps.synchronous)."""
 
 from __future__ import annotations
 
