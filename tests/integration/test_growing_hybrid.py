@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -192,7 +193,7 @@ def test_predictions_and_the_served_model_are_those_of_one_process(folder: Path)
         found[name] = np.array(table["output"])
     np.testing.assert_allclose(found["by_ranks"], found["by_one"], rtol=1e-5, atol=1e-7)
     exported = run(folder, "exported", "action=export", *ranks(2), resume).expect_success()
-    namespace: dict[str, object] = {}
+    namespace: dict[str, Any] = {}
     exec(CODE, namespace)
     batch = namespace["make_data"](5).validation_batch(0, 120)
     np.savez(folder / "x.npz", **{name: batch[name] for name in ("item", "user", "day")})

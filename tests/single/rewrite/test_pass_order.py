@@ -94,7 +94,8 @@ def contents(value: Any) -> Any:
         return [contents(each) for each in value]
     if isinstance(value, set):
         return set(value)
-    if dataclasses.is_dataclass(value) and not value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    params = getattr(value, "__dataclass_params__", None)
+    if params is not None and not params.frozen:
         return [contents(getattr(value, field.name)) for field in dataclasses.fields(value)]
     return id(value)
 
