@@ -15,6 +15,7 @@ from parallax_runner.planning.choose import choose_routes
 from parallax_runner.planning.cost.constants import DEFAULTS
 from parallax_runner.planning.cost.model import Cluster, CostModel
 from parallax_runner.planning.cost.server_load import ServerLoad
+from parallax_runner.planning.cut import Cut
 from parallax_runner.planning.explain import explain
 from parallax_runner.planning.growing import check_growing
 from tests.single.planning.test_planner import DENSE, SPARSE, info, routes
@@ -56,6 +57,12 @@ def test_a_hybrid_plan_has_two_kinds_of_owners() -> None:
         (note,) = check_growing([TABLE], made)
         assert "rank = bucket mod 2" in note
     assert any("names /job:ps/task:1, but the variable stays with the ranks" in note for note in made.notes)
+
+
+def test_a_vocabulary_that_grows_does_not_decide_how_finely_tables_on_servers_are_cut() -> None:
+    large = dataclasses.replace(GROWING, shape=(100_000, 10))
+    _, words = plan_of([large, STATIC], partitions=2, cut=Cut.BY_BYTES).variables
+    assert len(words.shards) == 2
 
 
 def test_hybrid_starts_no_server_if_all_tables_grow() -> None:
