@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
 from hypothesis import settings
 
-from parallax_runner.collectives.chosen import backend, choose
+from parallax_runner.collectives.chosen import BACKENDS, WITHOUT_PLAN, choose
 from tests import tiers
 
 settings.register_profile("untimed", deadline=None)
@@ -58,15 +58,13 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _state_of_runs() -> Iterator[None]:
-    """Restores after each file what a run sets for its whole process: the backend, and the configuration of Hydra's job.
+def _as_in_a_new_process() -> None:
+    """Resets before each file what a run sets for its whole process: the backend, and the configuration of Hydra's job.
 
     A process of the tests executes many files, and a run has a process of its own.
     """
-    chosen, job = backend(), HydraConfig.instance().cfg
-    yield
-    choose(chosen)
-    HydraConfig.instance().cfg = job
+    choose(BACKENDS[WITHOUT_PLAN])
+    HydraConfig.instance().cfg = None
 
 
 def _chosen(config: pytest.Config) -> Callable[[str], bool] | None:

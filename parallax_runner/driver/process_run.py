@@ -27,7 +27,7 @@ from parallax_runner.driver.supervise import supervise
 from parallax_runner.driver.trainer import segments_of
 from parallax_runner.launch.processes import RunResult
 from parallax_runner.plan.plan import Plan
-from parallax_runner.track.run_record import RunRecord
+from parallax_runner.track.run_record import SUMMARY, RunRecord
 from parallax_runner.track.system_metrics import sampling
 from parallax_runner.track.tracker import NoTracker, Tracker
 
@@ -63,7 +63,8 @@ def end_interrupted(request: Request, config: RunConfig, summary: RunSummary, co
     """Records and reports a run that a signal has stopped. `command` continues it. Raises RunEnded."""
     log.warning("%s: ended", request.interrupts.signal_name)
     summary = dataclasses.replace(summary, status="interrupted")
-    report.leave_summary(request.run_dir, summary)
+    with request.interrupts.brief():
+        report.leave_summary(request.run_dir, summary)
     report.tell_end(summary, None, request.run_dir, command, frozen.needed_variables(config))
     raise RunEnded(request.interrupts.exit_status, summary, request.run_dir)
 
@@ -85,10 +86,18 @@ def _run_and_record(prepared: PreparedRun, request: Request, opened: _Opened) ->
         record.end()
     with interrupts.noted():
         words = with_export(prepared, result.status, _last_words(result))
-    summary = _with_result(state.known(), prepared, plan, record, result, words)
-    _leave_failure(prepared, result, record, summary)
-    state.summary = summary = dataclasses.replace(summary, tracker_run_id=tracker.run_id)
-    _close(request, prepared, plan, summary, words, tracker, artifacts)
+    was_interrupted = interrupts.received
+    with interrupts.brief():
+        summary = _with_result(state.known(), prepared, plan, record, result, words)
+        _leave_failure(prepared, result, record, summary)
+        state.summary = summary = dataclasses.replace(summary, tracker_run_id=tracker.run_id)
+        report.leave_summary(run_dir, summary)
+    if action_of(config).trains and summary.status == "finished":
+        report.leave_outcome(plan, summary, words, run_dir, shows=not frozen.is_quiet(config))
+    # The run has ended. If a signal arrives from now on, this process must not wait for the tracker.
+    with interrupts.noted():
+        _close(prepared, summary, artifacts)
+        tracker.end(summary.status, hurry=lambda: interrupts.again or (interrupts.received and not was_interrupted))
     return summary, result
 
 
@@ -111,30 +120,14 @@ def _leave_failure(prepared: PreparedRun, result: RunResult, record: RunRecord |
     )
 
 
-def _close(
-    request: Request,
-    prepared: PreparedRun,
-    plan: Plan,
-    summary: RunSummary,
-    words: Words,
-    tracker: Tracker,
-    artifacts: RunArtifacts,
-) -> None:
-    """Writes the summary and ends the record in the tracker."""
-    config, interrupts = prepared.config, request.interrupts
-    summary_path = report.leave_summary(request.run_dir, summary)
-    if action_of(config).trains and summary.status == "finished":
-        report.leave_outcome(plan, summary, words, request.run_dir, shows=not frozen.is_quiet(config))
-    # The run has ended. If a signal arrives from now on, this process must not wait for the tracker.
-    was_interrupted = interrupts.received
-    with interrupts.noted():
-        report.tell_profile(config.profile)
-        artifacts.close(
-            summary_path,
-            saved_model=None if summary.export is None else summary.export.saved_model,
-            keras_model=None if summary.keras is None else summary.keras.keras_model,
-        )
-        tracker.end(summary.status, hurry=lambda: interrupts.again or (interrupts.received and not was_interrupted))
+def _close(prepared: PreparedRun, summary: RunSummary, artifacts: RunArtifacts) -> None:
+    """Records the files that the run leaves."""
+    report.tell_profile(prepared.config.profile)
+    artifacts.close(
+        prepared.run_dir / SUMMARY,
+        saved_model=None if summary.export is None else summary.export.saved_model,
+        keras_model=None if summary.keras is None else summary.keras.keras_model,
+    )
 
 
 def _leave_after_error(prepared: PreparedRun, request: Request, tracker: Tracker) -> None:

@@ -85,14 +85,13 @@ def explain_storage(error: BaseException, run_dir: Path) -> BaseException:
     return told
 
 
-def leave_summary(run_dir: Path, summary: RunSummary) -> Path:
+def leave_summary(run_dir: Path, summary: RunSummary) -> None:
     """Writes `summary.json`. If that fails, prints a message instead of raising an error, because the reason why the
     run ended is more important."""
     try:
-        return write_summary(run_dir, masked_values(summary.flat()))
+        write_summary(run_dir, masked_values(summary.flat()))
     except OSError as error:
         print(f"parallax_runner: {run_dir / SUMMARY} cannot be written: {error.strerror}", file=sys.stderr)
-        return run_dir / SUMMARY
 
 
 def tell_restart(failure: Failure, *, step: int, restart: int, max_restarts: int) -> None:

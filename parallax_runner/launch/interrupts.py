@@ -30,8 +30,8 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 
 class Interrupts:
     """A context manager that handles the signals that end a run. The first signal raises Interrupted. A second signal
-    terminates this process at once, and the kernel then terminates its children. Within `supervised`, `noted` and
-    `held`, the signals raise nothing.
+    terminates this process at once, and the kernel then terminates its children. Within `supervised`, `noted`, `brief`
+    and `held`, the signals raise nothing.
 
     A SIGHUP is never treated as the second signal, because a lost terminal causes several SIGHUPs, from the shell and
     from the kernel. The first SIGTERM after a SIGHUP does not count either: a session manager sends SIGTERM to all
@@ -50,6 +50,8 @@ class Interrupts:
         self._again_secs = 0.0
         self._supervised = False
         self._held = 0
+        self._brief = 0
+        self._ends = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -110,6 +112,19 @@ class Interrupts:
         if self.received and not before:
             raise Interrupted
 
+    @contextmanager
+    def brief(self) -> Iterator[None]:
+        """A context for brief work after the end of a run that must not be done in part: the first signal is only
+        recorded, and the second signal terminates this process at the end of the block."""
+        self._brief += 1
+        try:
+            with self.noted():
+                yield
+        finally:
+            self._brief -= 1
+            if self._ends:
+                self._end()
+
     def _note(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.first_signal is None:
@@ -127,6 +142,12 @@ class Interrupts:
         # A supervising driver may hang, for example on a terminal that accepts no output.
         is_held_up = self.again and now - self._again_secs > FORCED_END_SECS
         if not self._supervised or is_held_up:
-            os._exit(self.exit_status)
+            self._end()
         if not self.again:
             self.again, self._again_secs = True, now
+
+    def _end(self) -> None:
+        """Ends this process at once, or at the end of the work that must not be done in part."""
+        self._ends = True
+        if not self._brief:
+            os._exit(self.exit_status)

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from benchmarks.hosts.cluster import guarded
 from tests.free_port import pick_free_port
 
@@ -123,6 +125,21 @@ class Slurm:
         """Kills the daemon of a node; its child processes live on."""
         self.daemons[name].kill()
         self.daemons.pop(name).wait()
+
+    def process_on(self, node: str, word: str) -> int:
+        """Returns the id of the process on a node that has this word in its command line."""
+        names = self._namespace(self.daemons[node].pid)
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            with contextlib.suppress(OSError):  # gone meanwhile
+                if word in (process.info["cmdline"] or ()) and self._namespace(process.pid) == names:
+                    found.append(process.pid)
+        assert len(found) == 1, (node, word, found)
+        return found[0]
+
+    @staticmethod
+    def _namespace(pid: int) -> str:
+        return os.readlink(f"/proc/{pid}/ns/uts")
 
     def wait_until_idle(self) -> None:
         """Waits until all nodes accept jobs."""

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.control_groups import limited_group
-from tests.integration.runs import LAUNCH_SECS
+from tests.integration.control_groups import enter, limited_group
+from tests.integration.runs import LAUNCH_SECS, launch
+from tests.integration.slurm_cluster import Slurm, lacks
 from tests.integration.test_hosts import needs_network, run_module
+from tests.integration.test_slurm import TWO_NODES, log_of, wait_for_step
 
 ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 1400 << 20
@@ -59,3 +61,23 @@ def test_the_process_on_another_host_is_named_with_what_it_used(tmp_path: Path) 
     # mpirun does not report the signal of a rank on another host.
     assert re.search(r"worker 1 on h2: .+, and the kernel of h2 has ended processes since the start because", told)
     assert "It had used" in told and "action=plan predicts the memory" in told
+
+
+@pytest.mark.skipif(lacks() is not None, reason=str(lacks()))
+def test_the_process_on_a_node_of_slurm_is_named_with_what_it_used(slurm: Slurm, tmp_path: Path) -> None:
+    run = launch(*leaking(tmp_path), *TWO_NODES, cwd=tmp_path, is_forked=False).expect_success()
+    found = re.search(r"submitted as job (\d+);", run.stderr)
+    assert found is not None, run.stderr
+    job = found[1]
+    with limited_group("of_a_node", LIMIT_BYTES) as group:
+        if group is None:
+            slurm.command("scancel", job)
+            pytest.skip("no control group with a memory limit can be made here")
+        wait_for_step(run, job)
+        enter(group, slurm.process_on("n2", "parallax_runner.worker"))
+        assert slurm.wait_for(job, "FAILED") == "FAILED"
+    said = log_of(run, job)
+    assert re.search(r"worker 1 on n2: .+, and the kernel of n2 has ended processes since the start because", said), (
+        said
+    )
+    assert "It had used" in said and "action=plan predicts the memory" in said

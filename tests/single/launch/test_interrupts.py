@@ -129,6 +129,23 @@ def test_what_is_held_ends_first() -> None:
     assert ended == [1, 2]
 
 
+def test_brief_work_is_done_before_a_second_press_ends_the_process() -> None:
+    script = (
+        SELF
+        + """
+with Interrupts() as interrupts:
+    with interrupts.brief():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.6)
+        os.kill(os.getpid(), signal.SIGINT)
+        print("whole", flush=True)
+    print("never")
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("whole\n", 128 + signal.SIGTERM), done.stderr
+
+
 def test_the_handlers_are_given_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Interrupts():
