@@ -167,8 +167,18 @@ def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
         parts.append(f"{_names(indices)} {is_} {what}{'' if answers else ' and not responding'}")
     if waiting:
         them = "it" if len(held_up) == 1 else "them"
-        parts.append(f"{_names(waiting)} {'is' if len(waiting) == 1 else 'are'} waiting for {them}")
+        exchanges = _in_exchanges([one for one in workers if one not in held_up])
+        parts.append(f"{_names(waiting)} {'is' if len(waiting) == 1 else 'are'} waiting for {them}{exchanges}")
     return ", ".join(parts)
+
+
+def _in_exchanges(waiting: Sequence[Member]) -> str:
+    """Returns the names of the exchanges in which these workers wait, such as " in the exchange «sum»", or ""."""
+    names = dict.fromkeys(one.awaited.exchange for one in waiting if one.awaited.exchange is not None)
+    if not names:
+        return ""
+    shown = ", ".join(f"«{name}»" for name in names)
+    return f" in the exchange{'s' if len(names) > 1 else ''} {shown}"
 
 
 def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
@@ -186,9 +196,9 @@ def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
 def _awaited(workers: Sequence[Member]) -> list[Member]:
     """Returns the workers that exchanges of other workers wait for. Leaves out a worker that itself waits for another
     one, unless all do."""
-    ranks = {rank for one in workers for rank in one.awaited}
+    ranks = {rank for one in workers for rank in one.awaited.ranks}
     awaited = [one for one in workers if one.index in ranks]
-    return [one for one in awaited if not one.awaited] or awaited
+    return [one for one in awaited if not one.awaited.ranks] or awaited
 
 
 def _furthest_behind(workers: Sequence[Member]) -> list[Member]:
@@ -218,6 +228,8 @@ def _standing(one: Member) -> str:
     place = one.inside
     if place is None and one.where is not None and not _only_waits(one):
         place = str(one.where)
+    if place is None and one.awaited.exchange is not None:
+        place = f"in the exchange «{one.awaited.exchange}»"
     detail = f" ({place})" if place else ""
     return f"in {one.doing}{detail}" if one.doing.is_place else f"{one.doing}{detail}"
 
