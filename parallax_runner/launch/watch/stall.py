@@ -157,18 +157,16 @@ def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
     """Returns a description such as "worker 1 is in step 50 (sleep_long in models.py:12), worker 0 is waiting for it".
     The description is a guess, based on the reports of the workers."""
     held_up = _held_up(workers, together=together)
-    waiting = [one.index for one in workers if one not in held_up]
     alike: dict[tuple[str, bool], list[int]] = {}
     for one in held_up:
         alike.setdefault((_standing(one), _answers(one)), []).append(one.index)
     parts = []
     for (what, answers), indices in alike.items():
-        is_ = "is" if len(indices) == 1 else "are"
-        parts.append(f"{_names(indices)} {is_} {what}{'' if answers else ' and not responding'}")
+        parts.append(f"{_who_are(indices)} {what}{'' if answers else ' and not responding'}")
+    waiting = [one for one in workers if one not in held_up]
     if waiting:
         them = "it" if len(held_up) == 1 else "them"
-        exchanges = _in_exchanges([one for one in workers if one not in held_up])
-        parts.append(f"{_names(waiting)} {'is' if len(waiting) == 1 else 'are'} waiting for {them}{exchanges}")
+        parts.append(f"{_who_are([one.index for one in waiting])} waiting for {them}{_in_exchanges(waiting)}")
     return ", ".join(parts)
 
 
@@ -240,6 +238,11 @@ def _number(one: Member) -> int:
 
 def _may_wait(doing: Activity) -> bool:
     return doing.is_in_step or doing.waits or doing.is_in_script
+
+
+def _who_are(indices: Sequence[int]) -> str:
+    """Returns the workers and their verb, such as "workers 0–1 are"."""
+    return f"{_names(indices)} {'is' if len(indices) == 1 else 'are'}"
 
 
 def _names(indices: Sequence[int]) -> str:
