@@ -17,9 +17,8 @@ constexpr int kHeaderTag = 1;
 constexpr int kFirstPayloadTag = 2;
 constexpr int kPayloadTags = 20000;  // MPI guarantees tags up to 32767
 constexpr auto kShortestPause = std::chrono::microseconds(10);
-// A pause may be as long as 100 us, and later as this part of the time without progress: it delays a result by little.
 constexpr auto kLongestPause = std::chrono::microseconds(100);
-constexpr int kPartOfWait = 20;
+constexpr auto kLongWait = std::chrono::milliseconds(20);  // after this time, pauses may be longer
 constexpr auto kLongestPauseOfLongWait = std::chrono::microseconds(2000);
 // How often a rank without exchanges looks for messages. Other ranks may wait for an exchange that it has left out.
 constexpr auto kIdlePause = std::chrono::milliseconds(100);
@@ -198,9 +197,8 @@ void Engine::Run() {
     if (leaves_) break;
     if (is_busy) {
       wakes_.wait_for(lock, pause);
-      const auto waited = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - last_progress);
-      const auto longest = std::clamp(waited / kPartOfWait, kLongestPause, kLongestPauseOfLongWait);
-      pause = std::min(pause * 3 / 2, longest);
+      const bool is_long = Clock::now() - last_progress > kLongWait;
+      pause = std::min(pause * 3 / 2, is_long ? kLongestPauseOfLongWait : kLongestPause);
     } else {
       awaited_ = Awaited();
       wakes_.wait_for(lock, kIdlePause);
