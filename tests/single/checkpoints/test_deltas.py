@@ -17,7 +17,14 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints import delta_start
 from parallax_runner.checkpoints.checkpoint_files import Sidecar, read_sidecar
-from parallax_runner.checkpoints.delta_files import Delta, delta_path, read_delta, sha256_of_sidecar, values_of
+from parallax_runner.checkpoints.delta_files import (
+    Delta,
+    damage_of_delta,
+    delta_path,
+    read_delta,
+    sha256_of_sidecar,
+    values_of,
+)
 from parallax_runner.checkpoints.delta_merge import with_delta
 from parallax_runner.checkpoints.delta_parts import PLACES
 from parallax_runner.checkpoints.delta_publish import begin_delta, publish_delta
@@ -176,12 +183,12 @@ def test_a_delta_that_is_replaced_meanwhile_is_taken_anew(folder: Path, capsys: 
 def test_a_delta_that_is_replaced_while_it_is_checked_is_not_damaged(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check, steps = delta_start.damage_of_delta, [29, 32]
+    steps = [29, 32]
 
     def replaced(base: Path, delta: Delta) -> str | None:
         if steps:
             write_delta(base, steps.pop(0))
-        return check(base, delta)
+        return damage_of_delta(base, delta)
 
     monkeypatch.setattr(delta_start, "damage_of_delta", replaced)
     found = find_state("auto", folder)
