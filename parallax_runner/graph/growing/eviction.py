@@ -12,13 +12,13 @@ from parallax_runner.graph.growing.places import add, cells, give_back, rows_are
 
 
 def end_step(handles: MapHandles, shape: MapShape, buckets: Any, entries: Any, is_step: Any) -> None:
-    """Notes that a step has seen the keys at `entries` (int32 [n], not 0) of `buckets` (int64 [n]), and evicts keys if
-    it is time. Does nothing if `is_step` (bool) is false."""
+    """Notes that the current step has seen the keys at `entries` (int32 [n], not 0) of `buckets` (int64 [n]). Ends the
+    step if `is_step` (bool) is true, and then evicts keys if it is time."""
     before = tf.raw_ops.ReadVariableOp(resource=handles.steps, dtype=tf.int32)
     number = tf.cast(is_step, tf.int32)
     tf.raw_ops.AssignAddVariableOp(resource=handles.steps, value=tf.fill(tf.shape(before), number))
     # All buckets have done the same steps. Of more than 1,024 ranks, some have no bucket.
-    step = tf.reduce_max(tf.concat([before, [0]], axis=0)) + number
+    step = tf.reduce_max(tf.concat([before, [0]], axis=0)) + 1
     tf.raw_ops.ResourceScatterNdUpdate(
         ref=handles.last_used, indices=cells(buckets, entries - 1), updates=tf.fill(tf.shape(entries), step)
     )

@@ -71,8 +71,7 @@ def _inserting(shape: MapShape, ranks: int) -> Any:
         distinct, number_of = _ascending(keys)
         buckets = buckets_of(distinct)
         own = buckets // ranks
-        counted = tf.where(is_step, times, tf.zeros_like(times))
-        all_times = tf.math.unsorted_segment_sum(counted, number_of, tf.size(distinct))
+        all_times = tf.math.unsorted_segment_sum(times, number_of, tf.size(distinct))
         seen = Seen(distinct, own, all_times, search(handles, shape, distinct, own))
         made = placed(handles, shape, seen)
         with tf.control_dependencies(full_check(shape, seen, made)):

@@ -216,7 +216,7 @@ def test_a_full_bucket_changes_nothing() -> None:
             np.testing.assert_array_equal(value, before[name], err_msg=name)
 
 
-def test_a_call_that_is_no_step_changes_nothing() -> None:
+def test_a_call_that_sees_no_key_and_ends_no_step_changes_nothing() -> None:
     """The proof of a step repeats its lookups."""
     shape = SHAPES["both, and shares rows"]
     made = Map(shape)
@@ -225,7 +225,7 @@ def test_a_call_that_is_no_step_changes_nothing() -> None:
     before = made.values()
     given = tf.constant(KEYS, tf.int64)
     call = key_calls._inserting(shape, 1)
-    rows, new_rows, _ = call(*made.handles.given, given, tf.ones_like(given), tf.constant(False))
+    rows, new_rows, _ = call(*made.handles.given, given, tf.zeros_like(given), tf.constant(False))
     assert rows.numpy().tolist() == made.find(KEYS)
     assert not len(new_rows)
     assert all((value == before[name]).all() for name, value in made.values().items())
