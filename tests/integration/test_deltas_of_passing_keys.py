@@ -1,5 +1,5 @@
-"""Deltas of tables whose keys come and go: between a checkpoint and its delta, rows go to other keys. Three workers save
-them, then two, then one; and `fit` does."""
+"""Deltas of tables whose keys come and go: between a checkpoint and its delta, rows go to other keys. They are saved by
+three workers, then two, then one, and by `fit`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with runs that save a checkpoint in each step («full», «fit_full»), and runs with the same steps that save
+    """A folder with runs that save a checkpoint in each step («full», «fit_full»), and runs of the same steps that save
     deltas («deltas», «fit_deltas»)."""
 
     def train(folder: Path) -> Path:
@@ -95,7 +95,7 @@ def test_checkpoints_of_both_runs_are_equal(folder: Path) -> None:
 
 
 def test_a_served_delta_is_the_served_checkpoint(folder: Path) -> None:
-    """Exported, evaluated and predicted. The validation data have keys that have come back, and keys that wait."""
+    """Exported, evaluated and predicted."""
     prefix, found = delta_of(folder, "deltas", 13)
     sources = {"delta": f"{prefix}.delta", "full": str(folder / f"full/ckpt/model.ckpt-{found.step}")}
     exported, losses, predicted = {}, {}, {}
