@@ -11,10 +11,13 @@ import tensorflow as tf
 
 from parallax_runner.data.arrays import ArrayDataset
 from parallax_runner.data.dataset import Dataset
+from parallax_runner.graph.growing.hashed_keys import BUCKETS
 from parallax_runner.layers import GrowingEmbedding, growing_lookup
+from tests.growing_keys import mixed
 
 EXAMPLES, TRAINING_EXAMPLES, BATCH = 600, 480, 24
 ITEMS = 3  # keys of an example
+CROWDED_BUCKETS = 128
 OPTIMIZERS: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
     "adagrad": lambda: keras.optimizers.Adagrad(0.1),
     "adam": lambda: keras.optimizers.Adam(0.01),
@@ -33,20 +36,31 @@ def load(seed: int) -> Dataset:
 def load_passing(seed: int) -> Dataset:
     """Returns examples with the features `item` [ITEMS] and `y` [1]. Keys come and go."""
     draw = np.random.default_rng(5)
-    return _dataset({"item": _passing_items(draw)}, draw, seed)
+    items = _passing(draw.zipf(1.5, size=(EXAMPLES, ITEMS)) % 97, every_step=7)
+    return _dataset({"item": items * 7919}, draw, seed)
 
 
 def load_passing_users(seed: int) -> Dataset:
-    """Returns examples with the features `item` [ITEMS], `user` and `y` [1]. Keys of both come and go."""
+    """Returns examples with the features `item` [ITEMS], `user` and `y` [1]. Keys of both come and go. All belong to a
+    few buckets, so that keys often get rows that other keys have had."""
     draw = np.random.default_rng(5)
-    items = _passing_items(draw)
-    users = draw.integers(0, 40, EXAMPLES) + np.arange(EXAMPLES) // BATCH * 5
-    return _dataset({"item": items, "user": users * 1000003}, draw, seed)
+    items = _passing(draw.zipf(1.5, size=(EXAMPLES, ITEMS)) % 97, every_step=7)
+    users = _passing(draw.integers(0, 40, EXAMPLES), every_step=5)
+    return _dataset({"item": _crowded(items), "user": _crowded(users)}, draw, seed)
 
 
-def _passing_items(draw: np.random.Generator) -> np.ndarray:
-    items: np.ndarray = draw.zipf(1.5, size=(EXAMPLES, ITEMS)) % 97 + np.arange(EXAMPLES)[:, np.newaxis] // BATCH * 7
-    return items * 7919
+def _passing(numbers: np.ndarray, *, every_step: int) -> np.ndarray:
+    """Returns numbers of examples that become larger with each step."""
+    steps = np.arange(EXAMPLES) // BATCH * every_step
+    return numbers + steps.reshape(-1, *[1] * (numbers.ndim - 1))
+
+
+def _crowded(numbers: np.ndarray) -> np.ndarray:
+    """Returns keys of a few buckets, one for each number."""
+    # Of so many keys, about twice as many as are needed are in these buckets.
+    candidates = np.arange((1 + numbers.max()) * 2 * BUCKETS // CROWDED_BUCKETS, dtype="uint64") * np.uint64(7919)
+    crowded = candidates[mixed(candidates) % BUCKETS < CROWDED_BUCKETS]
+    return crowded[numbers]
 
 
 def _dataset(keys: Mapping[str, np.ndarray], draw: np.random.Generator, seed: int) -> Dataset:

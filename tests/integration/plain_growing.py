@@ -1,19 +1,20 @@
-"""Trains tables whose keys come and go in plain Keras, on one device: `python -m tests.integration.plain_growing DIR`.
+"""Trains tables whose keys come and go in plain Keras, on one device:
 
-Writes the variables of each optimizer after each of the steps ENDS to `plain_OPTIMIZER_STEP.npz`.
+    python -m tests.integration.plain_growing FOLDER OPTIMIZER
+
+Writes the variables after each of the steps ENDS to `plain_STEP.npz`.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.integration.growing_models import BATCH, OPTIMIZERS, load_passing_users, make_two_passing
+from tests.integration.growing_models import BATCH, load_passing_users, make_two_passing
 
 SEED = 5
 ENDS = (4, 7, 12)
@@ -35,17 +36,14 @@ def values_of(model: keras.Model) -> dict[str, np.ndarray]:
     return {one.path: one.numpy() for one in (*weights, *model.optimizer.variables)}
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, optimizer: str) -> None:
     """Trains, and writes the values."""
-    for optimizer in OPTIMIZERS:
-        keras.utils.clear_session()  # layers and optimizers are numbered from the start
-        model: Any = make_two_passing(optimizer)
-        data = load_passing_users(SEED)
-        for step in range(max(ENDS)):
-            train(model, data.train_batch(step * BATCH, BATCH))
-            if step + 1 in ENDS:
-                np.savez(folder / f"plain_{optimizer}_{step + 1}.npz", **values_of(model))
+    model, data = make_two_passing(optimizer), load_passing_users(SEED)
+    for step in range(max(ENDS)):
+        train(model, data.train_batch(step * BATCH, BATCH))
+        if step + 1 in ENDS:
+            np.savez(folder / f"plain_{step + 1}.npz", **values_of(model))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

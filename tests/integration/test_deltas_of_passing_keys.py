@@ -25,6 +25,8 @@ DELTAS = ("ckpt.save_steps=8", "ckpt.delta_steps=3", "ckpt.keep=50")
 # the last one of each run has a checkpoint.
 ENDS = (13, 17, 20)
 BASES = {12: 8, 15: 13, 18: 17}
+# In so many steps, some rows go to other keys. In fewer, keys only lose their rows.
+OWNERS_CHANGE_STEPS = 4
 FIT_WORKERS = 3
 FIT_BASES = {15: 8, 18: 16}
 
@@ -70,7 +72,7 @@ def test_a_checkpoint_with_its_delta_is_the_checkpoint_of_the_step(
     merged = values_in(with_delta(prefix, found, tmp_path / "merged"))
     wanted, before = values_in(folder / f"{kind}full/ckpt/model.ckpt-{step}"), values_in(prefix)
     for table in TABLES:
-        assert changed_owners(before, wanted, table), "no row has gone to another key"
+        assert step - base < OWNERS_CHANGE_STEPS or changed_owners(before, wanted, table)
         assert wanted[f"{table}/evicted"].sum() > before[f"{table}/evicted"].sum()
     expect_same(merged, wanted, slots=before)
 
