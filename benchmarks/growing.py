@@ -94,7 +94,10 @@ def timed_step(model: keras.Model, keys: np.ndarray, labels: np.ndarray) -> Step
 
 def measure(given: argparse.Namespace) -> None:
     """Prints the table."""
-    rules = {"admit": rule(given.admit, "min_count"), "evict": rule(given.evict, "unused_steps", "every_steps")}
+    rules: dict[str, Any] = {
+        "admit": rule(given.admit, "min_count"),
+        "evict": rule(given.evict, "unused_steps", "every_steps"),
+    }
     table = GrowingEmbedding(given.columns, given.capacity, overflow="shared", seed=1, **rules)
     other = keras.layers.Embedding if given.embedding else Static
     growing = model_with(table, given.optimizer)

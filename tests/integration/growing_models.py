@@ -59,7 +59,7 @@ def _crowded(numbers: np.ndarray) -> np.ndarray:
     """Returns keys of a few buckets, one for each number."""
     # Of so many keys, about twice as many as are needed are in these buckets.
     candidates = np.arange((1 + numbers.max()) * 2 * BUCKETS // CROWDED_BUCKETS, dtype="uint64") * np.uint64(7919)
-    crowded = candidates[mixed(candidates) % BUCKETS < CROWDED_BUCKETS]
+    crowded: np.ndarray = candidates[mixed(candidates) % BUCKETS < CROWDED_BUCKETS]
     return crowded[numbers]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -30,7 +31,7 @@ def train(model: keras.Model, batch: dict[str, np.ndarray]) -> None:
     model.optimizer.apply_gradients(zip(merged, model.trainable_variables, strict=True))
 
 
-def values_of(model: keras.Model) -> dict[str, np.ndarray]:
+def values_of(model: keras.Model) -> dict[str, Any]:
     """Returns the variables of a model and of its optimizer by their paths."""
     weights = [*model.trainable_variables, *model.non_trainable_variables]
     return {one.path: one.numpy() for one in (*weights, *model.optimizer.variables)}
