@@ -95,7 +95,7 @@ class Training:
     @property
     def keys(self) -> int:
         """The number of keys that have a row in this rank's buckets."""
-        return sum(self._session.run(self._keys))
+        return int(sum(self._session.run(self._keys)))
 
 
 def work(run_dir: Path, number: int, client: ControlClient) -> None:
