@@ -46,8 +46,8 @@ def rows_with_inserts(
     `times` (int64 [n]) tells how often each of `keys` occurs, once by default. With several `ranks`, `handles` have the
     buckets of one of them, which owns the buckets of all keys: bucket b is number b div ranks of rank b mod ranks.
     """
-    # The call itself must have the control inputs that the caller sets, because the exchange hands them over. TensorFlow
-    # leaves them out if an argument has them.
+    # The call itself must have the control inputs that the caller sets, because the exchange hands them over.
+    # TensorFlow leaves them out if an argument has them.
     with tf.control_dependencies(None):
         times = tf.ones_like(keys) if times is None else times
         is_step = tf.constant(True)
