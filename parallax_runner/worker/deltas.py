@@ -46,7 +46,7 @@ def contents_of(plan: Plan, single: SingleDeviceGraph) -> Contents:
     A slot that validation or the served outputs read, such as an average of weights, is a variable like any other.
     """
     full_names = {variable.name: variable.full_name for variable in single.variables}
-    evaluated = (single.loss, *single.fetched_in_validation, *single.outputs.values())
+    evaluated = (*single.fetched_in_validation, *single.outputs.values())
     read = set(variables_read(single, evaluated))
     tables, slots = set[str](), set[str]()
     for one in plan.variables:
