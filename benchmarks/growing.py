@@ -5,13 +5,12 @@ The static table gets the keys modulo its rows. It looks up rows by the same op 
 of the map. With `--embedding`, it is `keras.layers.Embedding`, whose lookup reads the table as a tensor, so TensorFlow
 copies the table before an update of its rows. For each tenth of the stream, it prints the medians of the times and CPU
 times of a step, their ratios, the new keys of a step, the part of the rows that belong to a key, and the peak memory of
-the process.
+the process. With `--evict`, the medians leave out steps that end with an eviction, whose own median is printed apart.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import resource
 import statistics
 import time
@@ -23,10 +22,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from parallax_runner.graph.growing.hashed_keys import BUCKETS
 from parallax_runner.layers import GrowingEmbedding
 
 PARTS = 10
 WARM_UP_STEPS = 3  # of each table, not measured
+HEADER = "  step     growing     static  ratio         CPU     static  ratio  new keys    fill     peak     eviction"
 MULTIPLIER = 1_000_003  # keys are multiples, so that neighbours differ
 
 
@@ -43,17 +44,19 @@ class Part:
 
     growing: list[Step] = field(default_factory=list)
     static: list[Step] = field(default_factory=list)
+    evicting: list[Step] = field(default_factory=list)
     new_keys: int = 0
 
     def line(self, steps: int, keys: int, rows: int) -> str:
         """Returns a row of the table after this number of steps, when the map has so many keys."""
         growing, static = median_of(self.growing), median_of(self.static)
-        new = self.new_keys / len(self.growing)
+        new = self.new_keys / len(self.static)
+        evicting = f"{1000 * median_of(self.evicting).secs:8.0f} ms" if self.evicting else "       –"
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return (
             f"{steps:6} {1000 * growing.secs:8.0f} ms {1000 * static.secs:7.0f} ms {growing.secs / static.secs:6.2f} "
             f"{1000 * growing.cpu_secs:8.0f} ms {1000 * static.cpu_secs:7.0f} ms "
-            f"{growing.cpu_secs / static.cpu_secs:6.2f} {new:9,.0f} {keys / rows:7.1%} {peak_mb:8,.0f} MB"
+            f"{growing.cpu_secs / static.cpu_secs:6.2f} {new:9,.0f} {keys / rows:7.1%} {peak_mb:8,.0f} MB {evicting}"
         )
 
 
@@ -91,14 +94,23 @@ def timed_step(model: keras.Model, keys: np.ndarray, labels: np.ndarray) -> Step
 
 def measure(given: argparse.Namespace) -> None:
     """Prints the table."""
-    table = GrowingEmbedding(given.columns, given.capacity, overflow="shared", seed=1)
+    rules: dict[str, Any] = {
+        "admit": rule(given.admit, "min_count"),
+        "evict": rule(given.evict, "unused_steps", "every_steps"),
+    }
+    table = GrowingEmbedding(given.columns, given.capacity, overflow="shared", seed=1, **rules)
     other = keras.layers.Embedding if given.embedding else Static
     growing = model_with(table, given.optimizer)
+    growing.optimizer.build(growing.trainable_variables)
+    table.set_optimizer(growing.optimizer)
     static = model_with(other(given.capacity, given.columns), given.optimizer)
     draw, steps = np.random.default_rng(1), given.events // given.batch
-    rows = math.prod(table.keys.shape)
+    rows = BUCKETS * table.map_shape.places
     part = Part()
-    print("  step     growing     static  ratio         CPU     static  ratio  new keys    fill     peak", flush=True)
+    print(
+        "  step     growing     static  ratio         CPU     static  ratio  new keys    fill     peak    eviction",
+        flush=True,
+    )
     for step in range(1, steps + 1):
         keys = draw.zipf(given.exponent, [given.batch, 1]) * MULTIPLIER
         labels = (keys % 2).astype("float32")
@@ -108,13 +120,19 @@ def measure(given: argparse.Namespace) -> None:
             batches.reverse()
         times = {model: timed_step(model, batch, labels) for model, batch in batches}
         if step > WARM_UP_STEPS:
-            part.growing.append(times[growing])
+            evicts = table.map_shape.evicts and step % table.map_shape.every_steps == 0
+            (part.evicting if evicts else part.growing).append(times[growing])
             part.static.append(times[static])
             part.new_keys += keys_in(table) - before
         if step * PARTS // steps > (step - 1) * PARTS // steps and part.growing:
             print(part.line(step, keys_in(table), rows), flush=True)
             part = Part()
     print(f"keys without a row of their own: {int(table.overflowed.numpy().sum()):,}", flush=True)
+
+
+def rule(numbers: Sequence[int] | None, *names: str) -> dict[str, int] | None:
+    """Returns an argument of the layer with these names."""
+    return None if numbers is None else dict(zip(names, numbers, strict=True))
 
 
 def keys_in(table: GrowingEmbedding) -> int:
@@ -131,6 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=32_768)
     parser.add_argument("--exponent", type=float, default=1.1)
     parser.add_argument("--optimizer", default="adagrad", help="a name that Keras knows")
+    parser.add_argument("--admit", type=int, nargs=1, metavar="MIN_COUNT")
+    parser.add_argument("--evict", type=int, nargs=2, metavar=("UNUSED_STEPS", "EVERY_STEPS"))
     parser.add_argument("--embedding", action="store_true", help="beside keras.layers.Embedding")
     measure(parser.parse_args(arguments))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -13,22 +13,40 @@ def make_model(*, cardinalities: Sequence[int], width: int) -> Any:
 
     Keras is imported here, as many models do it: the tables must not become real in the driver for that.
     """
+    from keras import layers
+
+    return _compiled(cardinalities, lambda rows, name: layers.Embedding(rows, width, name=name))[0]
+
+
+def make_growing(
+    *, cardinalities: Sequence[int], width: int, admit: Mapping[str, int] | None, evict: Mapping[str, int] | None
+) -> Any:
+    """Returns the same model with tables that grow, of so many rows each."""
+    from parallax_runner.layers import GrowingEmbedding
+
+    rules: dict[str, Any] = {"overflow": "shared", "seed": 1, "admit": admit, "evict": evict}
+    model, tables = _compiled(cardinalities, lambda rows, name: GrowingEmbedding(width, rows, **rules, name=name))
+    for table in tables:
+        table.set_optimizer(model.optimizer)
+    return model
+
+
+def _compiled(cardinalities: Sequence[int], make_table: Callable[[int, str], Any]) -> tuple[Any, list[Any]]:
+    """Returns the model and its tables."""
     import keras
     from keras import layers, ops
 
     dense = keras.Input([13], name="dense")
     categorical = keras.Input([len(cardinalities)], name="categorical", dtype="int64")
-    rows = [
-        layers.Embedding(cardinality, width, name=f"table_{feature}")(categorical[:, feature])
-        for feature, cardinality in enumerate(cardinalities)
-    ]
+    tables = [make_table(cardinality, f"table_{feature}") for feature, cardinality in enumerate(cardinalities)]
+    rows = [table(categorical[:, feature]) for feature, table in enumerate(tables)]
     logit = layers.Dense(1, name="logit")(ops.concatenate([dense, *rows], axis=1))
     model = keras.Model({"dense": dense, "categorical": categorical}, logit, name="large_tables")
     model.compile(
         optimizer=keras.optimizers.Adagrad(0.05),
         loss=keras.losses.BinaryCrossentropy(from_logits=True),
     )
-    return model
+    return model, tables
 
 
 def build(

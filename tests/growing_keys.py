@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 MASK = 2**64 - 1
 GAMMA = 0x9E3779B97F4A7C15
 
 
-def mixed(number: int) -> int:
-    """Returns the output function of SplitMix64."""
-    number &= MASK
+def mixed(number: Any) -> Any:
+    """Returns the output function of SplitMix64 for a number, or for an array of uint64."""
+    number = number & MASK
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & MASK
     number = (number ^ number >> 27) * 0x94D049BB133111EB & MASK
     return number ^ number >> 31
@@ -18,7 +20,8 @@ def mixed(number: int) -> int:
 
 def bucket_of(key: int) -> int:
     """Returns the bucket of a key among 1,024."""
-    return mixed(key) % 1024
+    bucket: int = mixed(key) % 1024
+    return bucket
 
 
 def initial_row(key: int, *, seed: int, columns: int, scale: float) -> np.ndarray:

@@ -207,10 +207,15 @@ def _is_other_spread(variable: LogicalVariable, piece: Piece, contents: Contents
 
 
 def _writes_in_step(distributed: DistributedGraph) -> dict[str, list[tf.Operation]]:
-    """Returns the ops of a step that write variables, or may write them in a function, by the names of the handles."""
+    """Returns the ops of a step that write variables, or may write them in a function, by the names of the handles.
+
+    A step also fetches its loss and its metrics, which can wait for writes of their own.
+    """
+    fetched = (distributed.loss, *distributed.metric_sums, *distributed.metric_last)
+    step = edit.ancestors([distributed.train_op, *(tensor.op for tensor in fetched)])
     effects = Effects.of(distributed.graph)
     found: dict[str, list[tf.Operation]] = defaultdict(list)
-    for op in sorted(edit.ancestors([distributed.train_op]), key=lambda op: op.name):
+    for op in sorted(step, key=lambda op: op.name):
         for name in effects.written_by(op):
             found[name].append(op)
     return found

@@ -40,11 +40,14 @@ def find_state(resume: str, folder: Path) -> Found:
 
 
 def whole_delta(base: Path) -> Delta | None:
-    """Returns the delta of a checkpoint, or None if it has none. Raises CheckpointError if the delta is damaged."""
+    """Returns the delta of a checkpoint, or None if it has none. Raises CheckpointError if the delta is damaged. If a
+    run that still trains replaces the delta meanwhile, returns the new one."""
     delta = read_delta(base)
-    fault = None if delta is None else damage_of_delta(base, delta)
-    if fault is not None:
-        raise CheckpointError(fault)
+    while delta is not None and (fault := damage_of_delta(base, delta)) is not None:
+        newer = read_delta(base)
+        if newer == delta:
+            raise CheckpointError(fault)
+        delta = newer
     return delta
 
 

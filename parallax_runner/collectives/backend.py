@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parallax_runner.collectives.backend_ops import BackendOps
@@ -19,6 +19,33 @@ class Lack:
 
     reason: str
     remedy: str
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """The ranks for which exchanges of a process have waited for a long time, and the name of the exchange that has
+    waited longest, or None if none has."""
+
+    ranks: tuple[int, ...] = ()
+    exchange: str | None = None
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, Any]) -> Awaited:
+        """Returns what `fields` describes. Raises ValueError if it describes nothing."""
+        ranks, exchange = fields.get("ranks"), fields.get("exchange")
+        if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
+            raise ValueError(f"not ranks: {ranks!r}")
+        if not isinstance(exchange, str | None):
+            raise ValueError(f"not the name of an exchange: {exchange!r}")
+        return cls(tuple(ranks), exchange)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The same as JSON values, for a message to the driver."""
+        return {"ranks": list(self.ranks), "exchange": self.exchange}
+
+
+NOTHING_AWAITED = Awaited()
 
 
 class Backend(ABC):

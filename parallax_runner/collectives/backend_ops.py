@@ -10,6 +10,8 @@ from typing import Protocol
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives.backend import NOTHING_AWAITED, Awaited
+
 
 class Meeting(Protocol):
     """The connection through which ranks find each other if no mpirun starts them."""
@@ -73,10 +75,10 @@ class BackendOps(ABC):
     def local_rank(self) -> int:
         """Returns this process's rank among the ranks on its host. Raises ValueError before `join`."""
 
-    def awaited_ranks(self) -> tuple[int, ...]:
-        """Returns the ranks for which this process has waited for a long time, as far as the library knows. Any thread
-        can call this method after `join`."""
-        return ()
+    def awaited(self) -> Awaited:
+        """Returns which ranks exchanges of this process have waited for during a long time, as far as the library
+        knows. Any thread can call this method after `join`."""
+        return NOTHING_AWAITED
 
     @abstractmethod
     def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:

@@ -32,6 +32,7 @@ from parallax_runner.planning.decide import decided
 from parallax_runner.planning.deltas import check_deltas
 from parallax_runner.planning.explain import explain
 from parallax_runner.planning.growing import check_growing
+from parallax_runner.planning.maps import with_maps
 from parallax_runner.planning.placement import rows_matter
 from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.planning.planner import make_plan
@@ -117,7 +118,7 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     request = _plan_request(config, _variables_of(config, single), single.fingerprint, measured)
     constants = constants_of(config)
     request = decided(request, cost_model(request, constants))
-    plan = make_plan(request)
+    plan = with_maps(growing, make_plan(request))
     notes = check_growing(growing, plan, script_runs_steps=request.script_runs_steps)
     plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *_check_deltas(config, plan, request.variables, single)))

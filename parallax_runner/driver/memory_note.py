@@ -24,6 +24,7 @@ def with_memory(config: RunConfig, plan: Plan, *, is_keras: bool, limit: MemoryL
         plan,
         copy_bytes=config.ckpt.copy_bytes,
         saves=config.ckpt.enabled,
+        saves_deltas=config.ckpt.enabled and config.ckpt.delta_steps is not None,
         exported_bytes=exported_bytes(config, plan, is_keras=is_keras),
     )
     plan = dataclasses.replace(plan, memory=memory)

@@ -16,8 +16,8 @@ __all__ = ["Interrupted", "Interrupts", "ending_signals"]
 
 # The signal of one Ctrl-C can arrive twice: from the terminal, and from a wrapper such as `uv run` that forwards it.
 SAME_PRESS_SECS = 0.5
-# How long a supervising driver has to end the run after the second signal. After this time, the next signal kills the
-# driver.
+# How long a driver has, after the second signal, to end a run that it supervises or its brief work. After this
+# time, the next signal kills the driver.
 FORCED_END_SECS = 5.0
 
 
@@ -51,7 +51,6 @@ class Interrupts:
         self._supervised = False
         self._held = 0
         self._brief = 0
-        self._ends = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -116,14 +115,15 @@ class Interrupts:
     def brief(self) -> Iterator[None]:
         """A context for brief work after the end of a run that must not be done in part: the first signal is only
         recorded, and the second signal terminates this process at the end of the block."""
+        before = self.again
         self._brief += 1
         try:
             with self.noted():
                 yield
         finally:
             self._brief -= 1
-            if self._ends:
-                self._end()
+        if self.again and not before:
+            os._exit(self.exit_status)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -137,17 +137,12 @@ class Interrupts:
             self._note_again(now)
 
     def _note_again(self, now: float) -> None:
-        """Ends this process at once if it does not supervise a run, or if it does not react to an earlier second
+        """Ends this process at once, unless it supervises a run or does brief work, and reacts to an earlier second
         signal."""
         # A supervising driver may hang, for example on a terminal that accepts no output.
         is_held_up = self.again and now - self._again_secs > FORCED_END_SECS
-        if not self._supervised or is_held_up:
-            self._end()
+        is_busy = self._supervised or self._brief > 0
+        if not is_busy or is_held_up:
+            os._exit(self.exit_status)
         if not self.again:
             self.again, self._again_secs = True, now
-
-    def _end(self) -> None:
-        """Ends this process at once, or at the end of the work that must not be done in part."""
-        self._ends = True
-        if not self._brief:
-            os._exit(self.exit_status)

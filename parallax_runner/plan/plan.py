@@ -94,7 +94,8 @@ class VariablePlan:
 
     `rows_written` is «touched» if updates write only rows that a step touches, «all» if updates write all rows, and
     empty without a gradient. The transfers in `whole_tables` are not included in `sent_bytes_per_step`. `is_ahead` is
-    set if the variable's rows are requested one step before they are needed.
+    set if the variable's rows are requested one step before they are needed. `map_of` names the table of which the
+    variable is a part of the map of keys, if it is one.
     """
 
     name: str
@@ -112,6 +113,7 @@ class VariablePlan:
     rows_written: str = ""
     whole_tables: tuple[WholeTable, ...] = ()
     is_ahead: bool = False
+    map_of: str | None = None
 
     @property
     def partitions(self) -> int:
@@ -208,6 +210,14 @@ class Plan:
     def by_route(self, route: str) -> tuple[VariablePlan, ...]:
         """Returns the variables that take `route`."""
         return tuple(variable for variable in self.variables if variable.route == route)
+
+    def placing_route(self, variable: VariablePlan) -> str:
+        """Returns the route that decides which processes have the rows of a variable. The buckets of a map of keys are
+        placed like the rows of its table."""
+        if variable.map_of is None:
+            return variable.route
+        (table,) = [one for one in self.variables if one.name == variable.map_of]
+        return table.route
 
     @property
     def sent_bytes_per_step(self) -> int | None:

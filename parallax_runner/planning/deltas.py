@@ -15,8 +15,8 @@ KEY = "ckpt.delta_steps"
 def check_deltas(
     delta_steps: int | None, plan: Plan, variables: Sequence[VariableInfo], by_columns: Collection[str]
 ) -> tuple[str, ...]:
-    """Returns notes on the tables of which each delta has all rows. `variables` are those of the plan, and `by_columns`
-    are the names of those that the model divides by columns.
+    """Returns notes on the tables of which each delta can have all rows. `variables` are those of the plan, and
+    `by_columns` are the names of those that the model divides by columns.
 
     Raises PlanError if the run saves deltas, and a table is on servers or is divided by columns.
     """
@@ -28,7 +28,7 @@ def check_deltas(
         _refuse_servers(table, routes[table.name], plan, delta_steps)
         _refuse_columns(table, by_columns, delta_steps)
     return tuple(
-        f"each delta has all rows of «{table.name}», because its update writes all rows"
+        f"each delta can have all rows of «{table.name}», because its update writes all rows of it or of a slot"
         for table in tables
         if table.rows_written is RowsWritten.ALL
     )

@@ -23,29 +23,41 @@ CHIEF, WORKER, SERVER, DRIVER = "worker 0", "worker", "server", "driver"
 
 
 def predicted_memory(
-    plan: Plan, *, copy_bytes: int | None = None, saves: bool = True, exported_bytes: int = 0
+    plan: Plan,
+    *,
+    copy_bytes: int | None = None,
+    saves: bool = True,
+    saves_deltas: bool = False,
+    exported_bytes: int = 0,
 ) -> tuple[ProcessMemory, ...]:
     """Returns the predicted memory of the driver, the chief, the other workers and the servers of a plan.
 
-    `copy_bytes` is `ckpt.copy_bytes`, `saves` says whether the run writes checkpoints, and `exported_bytes` is the size
-    of what the driver exports at the end. The prediction leaves out what depends on examples, such as activations and
-    the rows that a step touches, and initial values that are made whole, which the plan names.
+    `copy_bytes` is `ckpt.copy_bytes`, `saves` says whether the run writes checkpoints, `saves_deltas` whether it also
+    writes deltas, and `exported_bytes` is the size of what the driver exports at the end. The prediction leaves out
+    what depends on examples, such as activations and the rows that a step touches, and initial values that are made
+    whole, which the plan names.
     """
     exporting_bytes = DRIVER_BYTES + WHOLE_COPIES * exported_bytes
     found = [ProcessMemory(DRIVER, 1, DRIVER_BYTES, DRIVER_BYTES, exporting_bytes)]
-    found.append(_worker(plan, CHIEF, 1, _chief_save_bytes(plan, copy_bytes) if saves else 0))
+    save_bytes = _chief_save_bytes(plan, copy_bytes) if saves else 0
+    changes_bytes = sum(_changes_bytes(plan, one) for one in plan.variables) if saves_deltas else 0
+    found.append(_worker(plan, CHIEF, 1, save_bytes, changes_bytes))
     if plan.workers > 1:
-        found.append(_worker(plan, WORKER, plan.workers - 1, _joint_save_bytes(plan, copy_bytes) if saves else 0))
+        save_bytes = _joint_save_bytes(plan, copy_bytes) if saves else 0
+        spread_bytes = sum(_changes_bytes(plan, one) for one in _spread(plan)) if saves_deltas else 0
+        found.append(_worker(plan, WORKER, plan.workers - 1, save_bytes, spread_bytes))
     if plan.servers:
         found.append(_server(plan, saves=saves))
     return tuple(found)
 
 
-def _worker(plan: Plan, role: str, count: int, save_bytes: int) -> ProcessMemory:
-    own_bytes = sum(_own_bytes(one, plan.workers) for one in plan.variables)
+def _worker(plan: Plan, role: str, count: int, save_bytes: int, changes_bytes: int) -> ProcessMemory:
+    """Returns the memory of workers that need `save_bytes` for a save, and `changes_bytes` to know what has changed
+    since a checkpoint."""
+    own_bytes = sum(_own_bytes(plan, one) for one in plan.variables)
     # A dense gradient exists as a whole, and a second time while it is exchanged.
     gradients_bytes = 2 * sum(one.size_bytes for one in plan.variables if one.gradient == "dense")
-    start_bytes = WORKER_BYTES + math.ceil(OVERHEAD * own_bytes)
+    start_bytes = WORKER_BYTES + math.ceil(OVERHEAD * own_bytes) + changes_bytes
     step_bytes = start_bytes + gradients_bytes
     return ProcessMemory(role, count, start_bytes, step_bytes, step_bytes + save_bytes)
 
@@ -63,14 +75,25 @@ def with_slots_bytes(variable: VariablePlan) -> int:
     return variable.size_bytes * (1 + len(variable.slots))
 
 
-def _own_bytes(variable: VariablePlan, workers: int) -> int:
+def _own_bytes(plan: Plan, variable: VariablePlan) -> int:
     """Returns the bytes of a variable and its slots that each worker keeps."""
-    route = route_named(variable.route)
+    route = route_named(plan.placing_route(variable))
     if route.on_servers:
         return 0
     if route.has_owners:
-        return math.ceil(with_slots_bytes(variable) / workers)
+        return math.ceil(with_slots_bytes(variable) / plan.workers)
     return with_slots_bytes(variable)
+
+
+def _changes_bytes(plan: Plan, variable: VariablePlan) -> int:
+    """Returns what a worker that tells the changes of a variable needs to know them: a byte for each of its rows, or a
+    copy of its part of a map (checkpoints/delta_ops.py)."""
+    if variable.map_of is not None:
+        return _own_bytes(plan, variable)
+    if variable.gradient != "sparse" or variable.rows_written == "all":
+        return 0
+    is_spread = route_named(variable.route).has_owners
+    return math.ceil(variable.shape[0] / plan.workers) if is_spread else variable.shape[0]
 
 
 def _bytes_of_server(variables: Sequence[VariablePlan], server: int) -> int:
@@ -87,7 +110,7 @@ def _chief_save_bytes(plan: Plan, copy_bytes: int | None) -> int:
     """Returns what a save needs on the chief: its part of a joint save, and copies of all other variables."""
     total = _joint_save_bytes(plan, copy_bytes)
     for variable in plan.variables:
-        if _is_spread(variable):
+        if _is_spread(plan, variable):
             continue
         total += _copies(variable) * with_slots_bytes(variable)
     return total
@@ -102,13 +125,17 @@ def _copies(variable: VariablePlan) -> int:
 
 def _joint_save_bytes(plan: Plan, copy_bytes: int | None) -> int:
     """Returns what a joint save needs on each rank, or 0 if no variable is spread over the ranks."""
-    spread = [variable for variable in plan.variables if _is_spread(variable)]
+    spread = _spread(plan)
     if not spread or plan.workers == 1:
         return 0
     largest_bytes = max(math.ceil(one.size_bytes / plan.workers) for one in spread)
     return max(LEAST_JOINT_SAVE_BYTES, largest_bytes if copy_bytes is None else copy_bytes)
 
 
-def _is_spread(variable: VariablePlan) -> bool:
-    route = route_named(variable.route)
+def _spread(plan: Plan) -> list[VariablePlan]:
+    return [variable for variable in plan.variables if _is_spread(plan, variable)]
+
+
+def _is_spread(plan: Plan, variable: VariablePlan) -> bool:
+    route = route_named(plan.placing_route(variable))
     return route.has_owners and not route.on_servers

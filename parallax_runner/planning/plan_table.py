@@ -36,7 +36,7 @@ def plan_table(plan: Plan) -> Table:
             variable.gradient,
             variable.route,
             str(variable.partitions),
-            "server 0" if variable.name in plan.counters else placed_on(variable, plan.workers),
+            "server 0" if variable.name in plan.counters else placed_on(variable, plan),
             variable.rows_written,
             sent(variable, rows_measured=plan.rows_measured is not None),
         )
@@ -63,9 +63,9 @@ def memory_table(plan: Plan) -> Table:
     return table
 
 
-def placed_on(variable: VariablePlan, workers: int) -> str:
+def placed_on(variable: VariablePlan, plan: Plan) -> str:
     """Returns the location of the variable, for example «server 0 ×2, server 1 ×2» or «rank = row mod 4»."""
-    return route_named(variable.route).place(variable, workers)
+    return route_named(plan.placing_route(variable)).place(variable, plan.workers)
 
 
 def sent(variable: VariablePlan, *, rows_measured: bool = False) -> str:

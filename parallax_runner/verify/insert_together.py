@@ -25,6 +25,7 @@ class RankKeys:
         self._own = [call.keys for call in calls]
         self._fed = [_Fed.of(call) for call in calls]
         self._writes = [call.writes for call in calls]
+        self._evicts = [call.table.shape.evicts for call in calls]
 
     def of(self, session: tf.Session, feeds: Mapping[Any, Any]) -> list[np.ndarray]:
         """Returns the keys of a batch (int64 [n]), for each op that inserts keys."""
@@ -32,9 +33,17 @@ class RankKeys:
         return found
 
     def insert(self, session: tf.Session, feeds: Mapping[Any, Any], keys: Sequence[np.ndarray]) -> None:
-        """Inserts keys, those of the first op first. `feeds` is a batch, because an op can wait for others."""
+        """Inserts keys, those of the first op first. `feeds` is a batch, because an op can wait for others. The step of
+        the tables goes on until `end_step`, because keys that leave after it would change what its lookups find."""
         for fed, writes, given in zip(self._fed, self._writes, keys, strict=True):
-            session.run(writes, {**feeds, fed.keys: given, fed.times: np.ones_like(given), fed.is_step: True})
+            session.run(writes, {**feeds, fed.keys: given, fed.times: np.ones_like(given)})
+
+    def end_step(self, session: tf.Session, feeds: Mapping[Any, Any]) -> None:
+        """Ends the step of the tables, after which keys may leave. `feeds` is a batch."""
+        nothing = np.zeros([0], np.int64)
+        for fed, writes, evicts in zip(self._fed, self._writes, self._evicts, strict=True):
+            if evicts:
+                session.run(writes, {**feeds, fed.keys: nothing, fed.times: nothing, fed.is_step: True})
 
 
 def joined(of_ranks: Sequence[Sequence[np.ndarray]], shares: Sequence[float]) -> list[np.ndarray]:

@@ -115,7 +115,8 @@ class Reference:
             raise ParallaxError(f"got {len(batches)} batches for {len(self._ranks)} ranks, expected one batch per rank")
         before = self._ranks[0].read(self._single.merged)
         shares = [float(batch.get(SHARE, 1.0)) for batch in batches]
-        self._insert_keys(batches, shares)
+        fed = [(rank, rank.feeds(batch)) for rank, batch in zip(self._ranks, batches, strict=True)]
+        _insert_keys(fed, shares)
         divisors = self._summed(batches, shares, self._divisors(batches, shares))
         firsts = [
             rank.first_half(batch, divided) for rank, batch, divided in zip(self._ranks, batches, divisors, strict=True)
@@ -123,15 +124,10 @@ class Reference:
         weighed = [_weighed(self._single.gradients, first, share) for first, share in zip(firsts, shares, strict=True)]
         aggregated = _aggregate(self._single.gradients, weighed, average_sparse=self._average_sparse)
         losses = [rank.second_half({**first, **aggregated}) for rank, first in zip(self._ranks, firsts, strict=True)]
+        for rank, feeds in fed:
+            rank.keys.end_step(rank.session, feeds)
         self._merge_declared(before, shares)
         return [share * loss if share else 0.0 for share, loss in zip(shares, losses, strict=True)]
-
-    def _insert_keys(self, batches: Sequence[Values], shares: Sequence[float]) -> None:
-        """Inserts the new keys of all ranks on each rank."""
-        fed = [(rank, rank.feeds(batch)) for rank, batch in zip(self._ranks, batches, strict=True)]
-        keys = joined([rank.keys.of(rank.session, feeds) for rank, feeds in fed], shares)
-        for rank, feeds in fed:
-            rank.keys.insert(rank.session, feeds, keys)
 
     def _divisors(self, batches: Sequence[Values], shares: Sequence[float]) -> list[dict[str, Any]]:
         """Returns the values of the marked divisors on each rank, by tensor name. The mean over the ranks is then the
@@ -301,6 +297,13 @@ class _Rank:
         value = tf.placeholder(variable.dtype, variable.shape)
         assign = tf.raw_ops.AssignVariableOp(resource=handle, value=value)
         return value, assign, tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(variable.dtype))
+
+
+def _insert_keys(fed: Sequence[tuple[_Rank, Mapping[str, Any]]], shares: Sequence[float]) -> None:
+    """Inserts the new keys of all ranks on each rank. Each rank has its batch."""
+    keys = joined([rank.keys.of(rank.session, feeds) for rank, feeds in fed], shares)
+    for rank, feeds in fed:
+        rank.keys.insert(rank.session, feeds, keys)
 
 
 def _refuse_sums_of_draws(single: SingleDeviceGraph) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from parallax_runner.analysis.variable_info import GradientKind
+from parallax_runner.analysis.variables_read import variables_read
 from parallax_runner.checkpoints.checkpoint_ops import CheckpointOps
 from parallax_runner.checkpoints.delta_ops import Contents, changes_of
 from parallax_runner.checkpoints.delta_save import DeltaSave
@@ -40,11 +41,20 @@ def deltas_of(
 
 
 def contents_of(plan: Plan, single: SingleDeviceGraph) -> Contents:
-    """Returns what the deltas of a run have of its variables."""
+    """Returns what the deltas of a run have of its variables.
+
+    A slot that validation or the served outputs read, such as an average of weights, is a variable like any other.
+    """
     full_names = {variable.name: variable.full_name for variable in single.variables}
-    tables = [one.name for one in plan.variables if one.gradient == GradientKind.SPARSE.value]
-    slots = [slot for one in plan.variables for slot in one.slots]
-    return Contents(frozenset(full_names[name] for name in tables), frozenset(full_names[name] for name in slots))
+    evaluated = (*single.fetched_in_validation, *single.outputs.values())
+    read = set(variables_read(single, evaluated))
+    tables, slots = set[str](), set[str]()
+    for one in plan.variables:
+        of_variable = {full_names[slot] for slot in one.slots}
+        slots |= of_variable - read
+        if one.gradient == GradientKind.SPARSE.value:
+            tables |= {full_names[one.name], *(of_variable & read)}
+    return Contents(frozenset(tables), frozenset(slots))
 
 
 def trained_names(single: SingleDeviceGraph) -> frozenset[str]:

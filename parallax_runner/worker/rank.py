@@ -250,7 +250,7 @@ def join_ranks(plan: Plan, run_dir: Path, client: ControlClient) -> None:
         client.prove(claim(run_dir, None))
         return
     world = _joined(plan, client)
-    client.awaited = backend().ops().awaited_ranks
+    client.awaited = backend().ops().awaited
     client.prove(claim(run_dir, world))
 
 

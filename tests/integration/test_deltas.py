@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from parallax_runner.checkpoints.delta_files import read_delta, values_of
+from tests.integration.growing_runs import Values, by_key, values_in
 from tests.integration.runs import Run, launch
 from tests.shared import shared
 
@@ -123,27 +123,19 @@ def delta(folder: Path, base: int) -> Path:
     return folder / "deltas/ckpt" / f"model.ckpt-{base}.delta"
 
 
-def checkpoint(prefix: Path) -> dict[str, np.ndarray]:
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def by_key(saved: dict[str, np.ndarray]) -> dict[int, bytes]:
+def bytes_by_key(saved: Values) -> dict[int, bytes]:
     """Returns the rows of the vocabulary that grows, by key."""
-    keys, fill = saved["items/keys"], saved["items/fill"]
-    buckets, places = np.nonzero(np.arange(keys.shape[1]) < fill[:, np.newaxis])
-    rows = saved["items/rows"][buckets * keys.shape[1] + places]
-    return {int(key): row.tobytes() for key, row in zip(keys[buckets, places], rows, strict=True)}
+    return {key: row.tobytes() for key, row in by_key(saved, "items", "items/rows").items()}
 
 
 def test_each_delta_has_the_rows_of_the_checkpoint_of_its_step(folder: Path) -> None:
     """By key and bit for bit; so are the rows of the other table, and the dense variables."""
     for step in BASES:
         found, wanted = (
-            checkpoint(folder / f"{kind}_{step}" / "saved_model/variables/variables") for kind in ("delta", "full")
+            values_in(folder / f"{kind}_{step}" / "saved_model/variables/variables") for kind in ("delta", "full")
         )
         assert found.keys() == wanted.keys() and "items/rows" in found
-        assert by_key(found) == by_key(wanted)
+        assert bytes_by_key(found) == bytes_by_key(wanted)
         for name, value in wanted.items():
             if not name.startswith(("items/", "_")):
                 np.testing.assert_array_equal(found[name], value, err_msg=f"{name} of step {step}")
@@ -177,7 +169,7 @@ def test_a_delta_has_few_rows(folder: Path) -> None:
     base = folder / "deltas/ckpt/model.ckpt-20"
     found = read_delta(base)
     assert found is not None
-    changed = checkpoint(values_of(base, found))
+    changed = values_in(values_of(base, found))
     assert len(changed["users/embeddings:places"]) == len(changed["users/embeddings"]) <= 24
     assert not [name for name in changed if "accumulator" in name]
     log = (folder / "deltas/logs/worker_0.log").read_text()
@@ -190,7 +182,7 @@ def test_deltas_of_two_workers_equal_those_of_one_process_by_key(folder: Path) -
     bases = [folder / name / "ckpt/model.ckpt-10" for name in ("deltas", "alone")]
     deltas = [read_delta(base) for base in bases]
     two, one = (
-        checkpoint(values_of(base, found)) for base, found in zip(bases, deltas, strict=True) if found is not None
+        values_in(values_of(base, found)) for base, found in zip(bases, deltas, strict=True) if found is not None
     )
     assert two.keys() == one.keys()
     for name in ("items/rows", "items/keys", "items/fill", "users/embeddings"):
@@ -212,7 +204,7 @@ def test_whole_tables_on_each_worker_have_deltas(folder: Path) -> None:
         own = ("model.grows=false", f"ckpt.resume={folder / name / 'ckpt' / resume}")
         exported = run(folder, f"exported_{name}", "action=export", *own).expect_success()
         assert exported.summary["steps"] == 12
-        saved.append(checkpoint(exported.run_dir / "saved_model/variables/variables"))
+        saved.append(values_in(exported.run_dir / "saved_model/variables/variables"))
     found, wanted = saved
     assert found.keys() == wanted.keys()
     for name in wanted.keys() - {"_CHECKPOINTABLE_OBJECT_GRAPH"}:

@@ -17,11 +17,11 @@ import tensorflow.compat.v1 as tf
 
 from tests import forked
 from tests.integration.elastic import CAPACITY, SCRIPT_IDS, build_constant, build_of_script, load, load_keyed
+from tests.integration.growing_runs import by_key
 from tests.integration.resumable import IDS, WIDTH
 from tests.integration.runs import Run, Running, launch, started, started_script
 from tests.integration.test_fit_as_keras import expect_equal
 from tests.integration.test_fit_restarts import FLOAT32, expect_same_variables, train
-from tests.integration.test_growing import by_key
 from tests.integration.test_manual import StandBy, standing_by, wait_until
 
 FIT = Path(__file__).parent / "scripts" / "train_killed.py"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -13,134 +12,30 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-import tensorflow as tf
 
 from tests.growing_keys import initial_row
-from tests.integration.runs import Run, launch
+from tests.integration.growing_models import BATCH, load
+from tests.integration.growing_runs import by_key, checkpoint, of, ranks, run, train_by_three_two_one, write_conf
 from tests.shared import shared
 
-CODE = '''
-"""A model with two vocabularies that grow, and its data."""
-
-import keras
-import numpy as np
-import tensorflow as tf
-
-from parallax_runner.data.arrays import ArrayDataset
-from parallax_runner.layers import GrowingEmbedding, growing_lookup
-
-
-def make_model(capacity, overflow):
-    item, user = keras.Input([3], dtype="int64", name="item"), keras.Input([], dtype="int64", name="user")
-    table = GrowingEmbedding(4, capacity, overflow=overflow, seed=3, name="items")
-    users = GrowingEmbedding(2, 8192, seed=4, name="users")(user)
-    both = keras.layers.Concatenate()([keras.layers.Flatten()(table(item)), users])
-    model = keras.Model({"item": item, "user": user}, keras.layers.Dense(1)(both))
-    model.compile("adam", "mse")
-    return model
-
-
-def make_data(seed):
-    draw = np.random.default_rng(5)
-    items = draw.zipf(1.3, size=(600, 3)) % 997 * 7919 - 40000
-    users = np.arange(600, dtype="int64") * 1000003 % 211
-    labels = draw.normal(size=(600, 1)).astype("float32")
-    arrays = {"item": items.astype("int64"), "user": users, "y": labels}
-    train, validation = ({name: array[part] for name, array in arrays.items()} for part in (np.s_[:480], np.s_[480:]))
-    return ArrayDataset(train=train, validation=validation, words_per_example=None, seed=seed)
-
-
-def make_step(training):
-    table, dense = GrowingEmbedding(4, 16384, seed=3, name="items"), keras.layers.Dense(1)
-    optimizer = keras.optimizers.SGD(0.1)
-
-    def step(batch):
-        with tf.GradientTape() as tape:
-            rows = keras.ops.mean(table(batch["item"], training=training), axis=1)
-            loss = tf.reduce_mean(tf.square(dense(rows) - batch["y"]))
-        variables = [*table.trainable_variables, *dense.trainable_variables]
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
-        return loss
-
-    return step
-
-
-def build_graph(features, optimizer):
-    """Two lookups of a table in a step, and two others for validation."""
-    v1 = tf.compat.v1
-
-    def loss_of(training):
-        table = {"name": "items", "dim": 4, "capacity": 16384, "seed": 3, "training": training}
-        items, users = growing_lookup(features["item"], **table), growing_lookup(features["user"], **table)
-        return v1.reduce_mean(v1.square(v1.reduce_sum(items, [1, 2]) - v1.reduce_sum(users, 1) - features["y"][:, 0]))
-
-    loss = loss_of(True)
-    train_op = optimizer.minimize(loss, global_step=v1.train.get_or_create_global_step())
-    return {"loss": loss, "train_op": train_op, "validation_loss": loss_of(False)}
-'''
-MODEL = "_target_: grow.make_model\ncapacity: 16384\noverflow: error\nlabels: y\n"
-DATA = "_target_: grow.make_data\nseed: 5\nbatch_size: 24\n"
-STEPS, BATCH = 12, 24
+MODELS = "_target_: tests.integration.growing_models."
+SEED = 5
+FILES = {
+    "model/mine": f"{MODELS}make_growing\ncapacity: 16384\noverflow: error\nlabels: y\n",
+    "model/step": f"{MODELS}make_step\ntraining: true\n",
+    "model/step_without_inserts": f"{MODELS}make_step\ntraining: false\n",
+    "model/graph": f"{MODELS}build_growing\n",
+    "data/mine": f"{MODELS}load\nseed: {SEED}\nbatch_size: {BATCH}\n",
+}
+STEPS = 12
 
 pytestmark = pytest.mark.timeout(1200)
 
 
-def project(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "grow.py").write_text(CODE)
-    for group, text in (("model", MODEL), ("data", DATA)):
-        (folder / "myconf" / group).mkdir(parents=True)
-        (folder / "myconf" / group / "grow.yaml").write_text(text)
-    others = {
-        "step": "_target_: grow.make_step\ntraining: true\n",
-        "step_without_inserts": "_target_: grow.make_step\ntraining: false\n",
-        "graph": "_target_: grow.build_graph\n",
-    }
-    for name, text in others.items():
-        (folder / "myconf" / "model" / f"{name}.yaml").write_text(text)
-    return folder
-
-
-def run(folder: Path, name: str, *arguments: str) -> Run:
-    fixed = (f"--config-dir={folder / 'myconf'}", "model=grow", "data=grow", "tracking=off", "comm=sharded")
-    return launch(*fixed, *arguments, cwd=folder, name=name, python_path=folder)
-
-
-def ranks(number: int) -> tuple[str, ...]:
-    """Returns the settings for this number of ranks, with the same examples in each step."""
-    return f"cluster.workers={number}", f"data.batch_size={BATCH // number}"
-
-
-def checkpoint(done: Run) -> dict[str, np.ndarray]:
-    reader = tf.train.load_checkpoint(done.summary["ckpt_path"])
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def by_key(saved: dict[str, np.ndarray], table: str, rows: str) -> dict[int, np.ndarray]:
-    """Returns the rows of the variable `rows`, a table or one of its slots, by key."""
-    keys, fill = saved[f"{table}/keys"], saved[f"{table}/fill"]
-    places = keys.shape[1]
-    return {
-        int(keys[bucket, place]): saved[rows][bucket * places + place]
-        for bucket in range(len(fill))
-        for place in range(fill[bucket])
-    }
-
-
-def trained_on(folder: Path, steps: int) -> dict[str, set[int]]:
+def trained_on(steps: int) -> dict[str, set[int]]:
     """Returns the keys of the first steps, by table."""
-    batch = dataset(folder).train_batch(0, BATCH * steps)
+    batch = load(SEED).train_batch(0, BATCH * steps)
     return {"items": set(batch["item"].ravel().tolist()), "users": set(batch["user"].tolist())}
-
-
-def dataset(folder: Path) -> Any:
-    """Returns the data of the project."""
-    spec = importlib.util.spec_from_file_location("grow", folder / "grow.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.make_data(5)
 
 
 @pytest.fixture(scope="module")
@@ -148,26 +43,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project in which one process has trained («whole»), and three ranks, then two, then one («third»)."""
 
     def train(folder: Path) -> Path:
-        project(folder)
+        write_conf(folder, FILES)
         run(folder, "whole", "comm=local", f"train.steps={STEPS}").expect_success()
-        first = run(folder, "first", *ranks(3), "train.steps=4").expect_success()
-        resumed = f"ckpt.resume={first.run_dir}"
-        second = run(folder, "second", *ranks(2), "train.steps=8", resumed).expect_success()
-        resumed = f"ckpt.resume={second.run_dir}"
-        run(folder, "third", *ranks(1), f"train.steps={STEPS}", resumed).expect_success()
+        train_by_three_two_one(folder, (4, 8, STEPS))
         return folder
 
     return shared(tmp_path_factory, "trained_with_growth", train)
 
 
-def of(folder: Path, name: str) -> Run:
-    return Run(folder / name, 0, "", "", 0.0)
-
-
 def test_three_then_two_then_one_rank_equal_one_process_by_key(folder: Path) -> None:
     whole, resumed = checkpoint(of(folder, "whole")), checkpoint(of(folder, "third"))
     assert whole.keys() == resumed.keys()
-    for table, seen in trained_on(folder, STEPS).items():
+    for table, seen in trained_on(STEPS).items():
         for rows in (f"{table}/rows", f"adam/{table}_rows_momentum", f"adam/{table}_rows_velocity"):
             expected, found = by_key(whole, table, rows), by_key(resumed, table, rows)
             assert expected.keys() == found.keys() == seen
@@ -177,7 +64,7 @@ def test_three_then_two_then_one_rank_equal_one_process_by_key(folder: Path) -> 
 
 def test_rows_without_a_key_are_zero(folder: Path) -> None:
     saved = checkpoint(of(folder, "third"))
-    seen = trained_on(folder, STEPS)["items"]
+    seen = trained_on(STEPS)["items"]
     assert np.count_nonzero(np.abs(saved["items/rows"]).max(axis=1)) == saved["items/fill"].sum() == len(seen)
 
 
@@ -192,7 +79,7 @@ def test_a_wrong_row_is_found(folder: Path) -> None:
         assert set(wrong) == set(keys[bucket, :2].tolist())
 
 
-@pytest.mark.parametrize("model", ["grow", "step", "graph"])
+@pytest.mark.parametrize("model", ["mine", "step", "graph"])
 def test_one_rank_more_verifies(model: str, folder: Path) -> None:
     """A Keras model, a step with a tape, and a TensorFlow 1 graph that looks up keys of one table twice."""
     name = f"verified_{model}"
@@ -206,7 +93,7 @@ def test_steps_and_graphs_train_as_one_process(model: str, folder: Path) -> None
     whole = checkpoint(run(folder, f"{model}_whole", "comm=local", *own).expect_success())
     spread = checkpoint(run(folder, f"{model}_spread", *ranks(2), *own).expect_success())
     assert whole.keys() == spread.keys()
-    seen = trained_on(folder, STEPS)
+    seen = trained_on(STEPS)
     keys = seen["items"] if model == "step" else seen["items"] | seen["users"]
     expected, found = by_key(whole, "items", "items/rows"), by_key(spread, "items", "items/rows")
     assert expected.keys() == found.keys() == keys
@@ -239,8 +126,8 @@ def test_predictions_and_the_served_model_answer_by_key(folder: Path) -> None:
 
 def expected_predictions(folder: Path) -> tuple[dict[str, Any], np.ndarray]:
     """Returns the validation data, and the model's outputs computed from the checkpoint with NumPy."""
-    saved, seen = checkpoint(of(folder, "third")), trained_on(folder, STEPS)
-    batch = dataset(folder).validation_batch(0, 120)
+    saved, seen = checkpoint(of(folder, "third")), trained_on(STEPS)
+    batch = load(SEED).validation_batch(0, 120)
     x = {name: batch[name] for name in ("item", "user")}
     assert set(x["item"].ravel().tolist()) - seen["items"]
     items, users = (by_key(saved, table, f"{table}/rows") for table in ("items", "users"))
@@ -260,13 +147,13 @@ def test_a_full_bucket_ends_the_run_with_its_key(folder: Path) -> None:
     assert "the vocabulary is full: a bucket has no place for a new key" in failed.stderr
     named = re.search(r"\(key, places of a bucket\):\W+(-?\d+)\W+1\W", failed.stderr)
     assert named is not None
-    assert int(named.group(1)) in trained_on(folder, 2)["items"]
+    assert int(named.group(1)) in trained_on(2)["items"]
 
 
 def test_keys_of_a_full_bucket_share_rows(folder: Path) -> None:
     arguments = (*ranks(2), "model.capacity=1024", "model.overflow=shared", "train.steps=4")
     saved = checkpoint(run(folder, "shared", *arguments).expect_success())
-    seen = trained_on(folder, 4)["items"]
+    seen = trained_on(4)["items"]
     assert saved["items/rows"].shape == (2048, 4)
     assert saved["items/fill"].sum() + np.count_nonzero(saved["items/overflow"]) <= len(seen)
     crowded = np.flatnonzero(saved["items/overflow"])
@@ -285,7 +172,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("setting", REFUSED)
 def test_refusals(setting: str, tmp_path: Path) -> None:
-    failed = run(project(tmp_path), "refused", *ranks(2), setting)
+    failed = run(write_conf(tmp_path, FILES), "refused", *ranks(2), setting)
     assert failed.exit_status != 0
     assert REFUSED[setting] in failed.stderr
     failed.expect_nothing_started()

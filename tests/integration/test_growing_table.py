@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
+from tests.integration.growing_runs import by_key, checkpoint
 from tests.integration.runs import Run, launch
 from tests.shared import shared
 
@@ -65,26 +66,16 @@ def run(folder: Path, name: str, day: int, *arguments: str, workers: int = 2) ->
     return launch(*FIXED, *data, *size, cache, mode, *arguments, cwd=folder, name=name)
 
 
-def values(done: Run) -> dict[str, np.ndarray]:
-    reader = tf.train.load_checkpoint(done.summary["ckpt_path"])
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def by_key(saved: dict[str, np.ndarray], column: str, rows: str) -> dict[int, np.ndarray]:
-    table = f"embedding_{column}"
-    keys, fill = saved[f"{table}/keys"], saved[f"{table}/fill"]
-    buckets, places = np.nonzero(np.arange(keys.shape[1]) < fill[:, np.newaxis])
-    found = saved[rows][buckets * keys.shape[1] + places]
-    assert len(set(keys[buckets, places].tolist())) == len(found)
-    return dict(zip(keys[buckets, places].tolist(), found, strict=True))
-
-
-def slot(column: str) -> str:
-    return f"adagrad/embedding_{column}_rows_accumulator"
+def table_of(column: str) -> str:
+    return f"embedding_{column}"
 
 
 def rows_of(column: str) -> str:
-    return f"embedding_{column}/rows"
+    return f"{table_of(column)}/rows"
+
+
+def slot(column: str) -> str:
+    return f"adagrad/{table_of(column)}_rows_accumulator"
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +99,13 @@ def day1(folder: Path) -> Run:
 
 
 def test_the_keys_of_the_training_rows_have_rows(folder: Path) -> None:
-    saved, expected = values(day1(folder)), keys_in(folder / "day1.csv")
+    saved, expected = checkpoint(day1(folder)), keys_in(folder / "day1.csv")
     for column in TABLES:
-        assert by_key(saved, column, rows_of(column)).keys() == expected[column]
+        assert by_key(saved, table_of(column), rows_of(column)).keys() == expected[column]
 
 
 def test_how_full_the_tables_are_is_recorded(folder: Path) -> None:
-    summary, saved = day1(folder).summary, values(day1(folder))
+    summary, saved = day1(folder).summary, checkpoint(day1(folder))
     client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
     expected = keys_in(folder / "day1.csv")
     for column in TABLES:
@@ -139,7 +130,7 @@ def test_how_full_the_tables_are_is_recorded(folder: Path) -> None:
 
 def test_the_terminal_tells_how_full_the_tables_are(folder: Path) -> None:
     done = run(folder, "shared", 1, "train.steps=4", "tracking=off", "model.embedding_size=2").expect_success()
-    found = {column: len(by_key(values(done), column, rows_of(column))) for column in TABLES}
+    found = {column: len(by_key(checkpoint(done), table_of(column), rows_of(column))) for column in TABLES}
     for column, count in found.items():
         assert f"vocabulary of embedding_{column}: {count} keys in {CAPACITY:,} rows" in done.stderr
     assert " new/step, fullest bucket " in done.stderr
@@ -151,11 +142,11 @@ def test_the_next_day_goes_on_with_another_number_of_ranks(folder: Path) -> None
     second = run(folder, "day2", 2, f"ckpt.resume={folder / 'day1'}", *both, workers=4).expect_success()
     alone = run(folder, "alone1", 1, f"train.steps={STEPS}", "tracking=off", workers=1).expect_success()
     resumed = f"ckpt.resume={alone.run_dir}"
-    expected = values(run(folder, "alone2", 2, resumed, *both, workers=1).expect_success())
-    found, days = values(second), [keys_in(folder / f"day{day}.csv") for day in (1, 2)]
+    expected = checkpoint(run(folder, "alone2", 2, resumed, *both, workers=1).expect_success())
+    found, days = checkpoint(second), [keys_in(folder / f"day{day}.csv") for day in (1, 2)]
     for column in TABLES:
         for rows in (rows_of(column), slot(column)):
-            one, other = by_key(expected, column, rows), by_key(found, column, rows)
+            one, other = by_key(expected, table_of(column), rows), by_key(found, table_of(column), rows)
             assert one.keys() == other.keys() == days[0][column] | days[1][column]
             for key, row in one.items():
                 np.testing.assert_allclose(other[key], row, rtol=1e-4, atol=1e-6, err_msg=f"{rows} {key}")
@@ -166,16 +157,16 @@ def test_a_warm_start_takes_rows_and_slots_by_key(capacity: int, folder: Path) -
     """Nothing trains, so all rows of the first day are as they were, and new keys have their initial rows."""
     start = (f"ckpt.warm_start={folder / 'day1'}", "model.learning_rate=0.0", "train.steps=10", "tracking=off")
     warm = run(folder, f"warm{capacity}", 2, *start, f"model.capacity={capacity}", workers=4).expect_success()
-    before, after = values(day1(folder)), values(warm)
+    before, after = checkpoint(day1(folder)), checkpoint(warm)
     days = [keys_in(folder / f"day{day}.csv") for day in (1, 2)]
     for column in TABLES:
         assert len(after[rows_of(column)]) == capacity
-        old, new = by_key(before, column, rows_of(column)), by_key(after, column, rows_of(column))
+        old, new = by_key(before, table_of(column), rows_of(column)), by_key(after, table_of(column), rows_of(column))
         assert new.keys() == days[0][column] | days[1][column]
         assert days[1][column] - days[0][column]
         for key, row in old.items():
             np.testing.assert_array_equal(new[key], row)
-        slots = by_key(before, column, slot(column)), by_key(after, column, slot(column))
+        slots = by_key(before, table_of(column), slot(column)), by_key(after, table_of(column), slot(column))
         for key in days[0][column] - days[1][column]:
             np.testing.assert_array_equal(slots[1][key], slots[0][key])
         assert all(np.abs(new[key]).max() <= 0.05 for key in days[1][column] - days[0][column])
@@ -185,7 +176,7 @@ def test_a_warm_start_into_too_small_a_table_is_refused(folder: Path) -> None:
     start = (f"ckpt.warm_start={folder / 'day1'}", "train.steps=1", "tracking=off", "model.capacity=1024")
     failed = run(folder, "small", 2, *start)
     assert failed.exit_status != 0
-    saved = values(day1(folder))
+    saved = checkpoint(day1(folder))
     most = {column: saved[f"embedding_{column}/fill"].max() for column in TABLES}
     told = [
         f"a bucket of «embedding_{column}» has {keys} keys in the checkpoint, but room for 1 in the model; give the "
@@ -200,9 +191,9 @@ def test_excluded_rows_and_their_map_start_afresh(folder: Path) -> None:
     start = (f"ckpt.warm_start={folder / 'day1'}", "train.steps=10", "tracking=off")
     done = run(folder, "fresh", 2, *start, "ckpt.take.exclude=[embedding_user/rows]").expect_success()
     days = [keys_in(folder / f"day{day}.csv") for day in (1, 2)]
-    saved = values(done)
-    assert by_key(saved, "user", rows_of("user")).keys() == days[1]["user"]
-    assert by_key(saved, "item", rows_of("item")).keys() == days[0]["item"] | days[1]["item"]
+    saved = checkpoint(done)
+    assert by_key(saved, table_of("user"), rows_of("user")).keys() == days[1]["user"]
+    assert by_key(saved, table_of("item"), rows_of("item")).keys() == days[0]["item"] | days[1]["item"]
 
 
 def test_evaluation_and_prediction_answer_by_key_and_insert_nothing(folder: Path) -> None:

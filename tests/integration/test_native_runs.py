@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import tensorflow as tf
 from parallax_runner.checkpoints.checkpoint_files import list_checkpoints, step_of
 from tests.integration.conftest import ENDLESS
 from tests.integration.runs import Broken, Run, break_in, launch, started
+from tests.integration.test_stalls import run_with
 
 NATIVE = ("comm=sharded", "comm.backend=native", "tracking=off")
 HANG_TIMEOUT_SECS = 8
@@ -51,6 +53,21 @@ def test_two_runs_of_three_ranks_have_equal_bits(comm: str, lm: tuple[str, ...],
     assert any(
         "tensors are exchanged by the native exchanges: comm.backend=native" in one for one in runs[0].plan["notes"]
     )
+
+
+def test_two_runs_at_the_same_time_do_not_mix(lm: tuple[str, ...], tmp_path: Path) -> None:
+    """Two launches on this host, with the same exchanges and other values, leave the bits that each leaves alone."""
+    overrides = (*lm, *NATIVE, "train.steps=200", "ckpt.save_steps=200")
+    seeds = ("1", "2")
+    with ExitStack() as stack:
+        both = [stack.enter_context(started(*overrides, f"train.seed={seed}", cwd=tmp_path / seed)) for seed in seeds]
+        together = [variables(running.wait().expect_success(), 200) for running in both]
+    alone = [
+        variables(launch(*overrides, f"train.seed={seed}", cwd=tmp_path / f"{seed}_alone").expect_success(), 200)
+        for seed in seeds
+    ]
+    assert together == alone
+    assert together[0] != together[1]
 
 
 def test_ranks_with_different_numbers_of_validation_batches_compute_what_one_process_computes(tmp_path: Path) -> None:
@@ -103,15 +120,21 @@ def test_a_rank_that_fails_before_any_exchange_of_its_step_ends_the_run(lm: tupl
     assert "worker 1" in run.summary["error"]
 
 
-def test_the_log_names_the_rank_for_which_an_exchange_waits(lm: tuple[str, ...], tmp_path: Path) -> None:
-    overrides = (*lm, *NATIVE, *ENDLESS, "train.hang_timeout_secs=45")
-    with started(*overrides, cwd=tmp_path) as running:
-        broken = break_in(running, lambda: running.member("worker", 1).send_signal(signal.SIGSTOP))
-    expect_end(broken)
-    log = (broken.run.run_dir / "logs" / "worker_0.log").read_text()
-    assert re.search(r"rank 0 has waited 30 s for .* (nothing has come from rank 1|all ranks have begun it)", log), log[
-        -2000:
-    ]
+def test_a_rank_that_begins_no_exchange_is_named_in_the_log_and_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the exchange. Rank 1 hangs in the model, before it computes a gradient."""
+    run = run_with("hang", tmp_path, monkeypatch, "comm.backend=native", "train.stall_timeout_secs=45")
+    assert (run.exit_status, run.summary["status"]) == (1, "failed")
+    log = (run.run_dir / "logs" / "worker_0.log").read_text()
+    in_log = re.search(r"rank 0 has waited 30 s for a sum «(\S+)»: nothing has come from rank 1\.", log)
+    assert in_log is not None, log[-2000:]
+    worker_1 = r"worker 1 is in step 20 \(pass_on in mymodel.py:\d+\)"
+    waits = f"worker 0 is waiting for it in the exchange «{re.escape(in_log[1])}»"
+    assert re.search(rf"no step for 3\d s; {worker_1}, {waits}", run.stderr), run.stderr
+    reason = json.loads((run.run_dir / "failure.json").read_text())["first"]["reason"]
+    assert re.match(rf"no step for 4\d s; {worker_1}, {waits} \(train.stall_timeout_secs=45\)", reason), reason
+    assert "rank 1 has waited" not in (run.run_dir / "logs" / "worker_1.log").read_text()
 
 
 def expect_end(broken: Broken) -> None:

@@ -65,8 +65,8 @@ def test_a_model_that_hangs_ends_the_run_with_the_stacks_of_all_ranks(
     first = failure_of(run)["first"]
     assert (first["role"], first["index"]) == ("worker", 1)
     assert re.match(
-        r"no step for \d+ s; worker 1 is in step 20 \(pass_on in mymodel.py:\d+\), worker 0 is waiting for it "
-        r"\(train.stall_timeout_secs=10\)",
+        r"no step for \d+ s; worker 1 is in step 20 \(pass_on in mymodel.py:\d+\), "
+        r"worker 0 is waiting for it in the exchange «\S+» \(train.stall_timeout_secs=10\)",
         first["reason"],
     ), first["reason"]
     assert first["reason"] in run.stderr

@@ -8,6 +8,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tests.parallel.case_lists.basic import BASIC
 from tests.parallel.cases import SERVERS, Case
 from tests.parallel.exchange_ops import OPS
 from tests.parallel.matrix import EVERY
+from tests.parallel.native_launch import SIZES, run_sizes
 from tests.shared import shared
 
 BFLOAT16 = tf.bfloat16.as_numpy_dtype  # a file only says that it has two bytes
@@ -151,3 +153,9 @@ class Forked(Local):
 def _forked(command: Command) -> Command:
     argv = [str(forked.STUB) if word == sys.executable else word for word in command.argv]
     return command._replace(argv=argv, env=command.env | forked.environment() | {"PYTHONPATH": str(ROOT)})
+
+
+@pytest.fixture(scope="session", params=SIZES, ids=lambda size: f"{size}_ranks")
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The results of each rank of native_script.py, in rank order, for each number of ranks."""
+    return shared(tmp_path_factory, "native_exchanges", run_sizes)[request.param]

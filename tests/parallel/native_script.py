@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,36 +17,35 @@ from parallax_runner.collectives import ops
 from parallax_runner.collectives.chosen import BACKENDS, choose
 from parallax_runner.collectives.native.ops import native_ops
 from parallax_runner.collectives.streams import stream
+from tests.parallel.native_endings import LATE_SECS, ahead, cancelled, ended_rows, faults, left_out, uncounted
+from tests.parallel.native_order import after_a_gap, in_loops, sessions, sessions_beside, streams
 
 NUMBERS = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64")
 LENGTHS = (0, 1, 3, 5000, 100_000)
-LATE_SECS = 0.1
-ENDINGS = 50
-LONG_WIDTH = 5000  # floats of a row, whose bytes do not travel with the header
 MANY = 700_003
 DTYPES_IN_PIECES = ("float16", "float32", "int64")
 MANY_ROWS = 3001
 LATER_ROWS, FIRST_ROWS = 16_384, 4096  # of 4 KiB, to each rank
 TRIES = 5
-PATIENCE_SECS = 20.0
-SLOW_SECS = 1.0
-LONG_SECS = 3.0
-AHEAD = 300  # exchanges that a rank begins while the others do nothing
+IDLE_SECS = 3.0
+# How often a rank waits for another one, and for how many seconds.
+WAITS = {"long": (1, 3.0), "short": (40, 0.05)}
 
 
-def values_of(rank: int, length: int, dtype: str) -> np.ndarray:
-    """Returns numbers whose sum depends on the order of additions, if they are of floating point."""
-    drawn = np.random.default_rng([rank, length]).normal(size=length) * 10.0 ** (rank * 2)
+def values_of(size: int, rank: int, length: int, dtype: str) -> np.ndarray:
+    """Returns numbers whose sum depends on the order of additions, if they are of floating point. A run of another size
+    has other numbers."""
+    drawn = np.random.default_rng([size, rank, length]).normal(size=length) * 10.0 ** (rank * 2)
     is_whole = "int" in dtype
     return (np.abs(drawn) % 50 if is_whole else drawn).astype(tf.as_dtype(dtype).as_numpy_dtype)
 
 
-def sums(rank: int, _size: int) -> dict[str, Any]:
+def sums(rank: int, size: int) -> dict[str, Any]:
     """Sums of all dtypes and of several lengths, alone and together."""
     with tf.Graph().as_default(), tf.Session() as session:
         found = {}
         for dtype in NUMBERS:
-            given = [tf.constant(values_of(rank, length, dtype)) for length in LENGTHS]
+            given = [tf.constant(values_of(size, rank, length, dtype)) for length in LENGTHS]
             together = ops.sum_over_ranks(given, name="together")
             alone = [ops.sum_of_one(one, name="alone") for one in given]
             for name, tensors in {"together": together, "alone": alone}.items():
@@ -59,7 +56,7 @@ def sums(rank: int, _size: int) -> dict[str, Any]:
 def in_pieces(rank: int, size: int) -> dict[str, Any]:
     """Sums and rows that are carried in several pieces, of lengths that are no multiple of a piece."""
     with tf.Graph().as_default(), tf.Session() as session:
-        given = [tf.constant(values_of(rank, MANY, dtype)) for dtype in DTYPES_IN_PIECES]
+        given = [tf.constant(values_of(size, rank, MANY, dtype)) for dtype in DTYPES_IN_PIECES]
         summed = [_digest(array) for array in session.run([ops.sum_of_one(one, name="many") for one in given])]
         counts = [MANY_ROWS + rank + other for other in range(size)]
         own = rows_to_all(rank, size)
@@ -103,32 +100,13 @@ def _until_payloads_wait(counts: np.ndarray) -> np.ndarray:
 def late(rank: int, size: int) -> dict[str, Any]:
     """The same sums while the ranks come in every order."""
     with tf.Graph().as_default(), tf.Session() as session:
-        given = [tf.constant(values_of(rank, length, "float32")) for length in LENGTHS]
+        given = [tf.constant(values_of(size, rank, length, "float32")) for length in LENGTHS]
         summed = [ops.sum_of_one(one, name="late") for one in given]
         found = []
         for order in itertools.permutations(range(size)):
             time.sleep(order[rank] * LATE_SECS)
             found.append([_hex(array) for array in session.run(summed)])
         return {"sums": found}
-
-
-def ended_rows(rank: int, size: int) -> dict[str, Any]:
-    """Exchanges of long rows that end with an error, because one rank has longer ones."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        table = tf.placeholder(tf.float32, [None, None])
-        gathered, good = ops.concat_over_ranks(table, name="ended"), ops.concat_over_ranks(table, name="good")
-        ended = 0
-        for number in range(ENDINGS):
-            width = LONG_WIDTH + (rank == size - 1)
-            try:
-                session.run(gathered, {table: np.full([1, width], number, np.float32)})
-            except tf.errors.AbortedError:
-                ended += 1
-        right = session.run(good, {table: np.full([1, LONG_WIDTH], rank, np.float32)})
-        deadline = time.monotonic() + PATIENCE_SECS
-        while native_ops().transfers() and time.monotonic() < deadline:  # another rank may be late with its last rows
-            time.sleep(SLOW_SECS)
-        return {"ended": ended, "right": right[:, 0].tolist(), "transfers": native_ops().transfers()}
 
 
 def rows(rank: int, size: int) -> dict[str, Any]:
@@ -149,175 +127,37 @@ def rows(rank: int, size: int) -> dict[str, Any]:
         return found
 
 
-def in_loops(rank: int, _size: int) -> dict[str, Any]:
-    """Exchanges inside loops, whose iterations may overtake each other on one rank."""
-
-    def step(number: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return number + 1, total + ops.sum_of_one(tf.cast(number, tf.float32) * (rank + 1), name="in_loop")
-
+def waiting(rank: int, _size: int) -> dict[str, Any]:
+    """How much CPU time the communication thread needs while it waits for rank 0."""
+    found = {}
     with tf.Graph().as_default(), tf.Session() as session:
-        loops = [tf.while_loop(lambda number, _: number < 9, step, [0, 0.0], parallel_iterations=n)[1] for n in (1, 10)]
-        return {"totals": [float(one) for one in session.run(loops)]}
-
-
-def streams(rank: int, _size: int) -> dict[str, Any]:
-    """Two runs of one session at the same time, in another order on each rank."""
-    import threading
-
-    with tf.Graph().as_default(), tf.Session() as session:
-        own = tf.placeholder(tf.float32, [])
-        of_step = ops.sum_of_one(own, name="of_step")
-        with stream("beside"):
-            beside = ops.sum_of_one(own, name="beside")
-        found: dict[str, list[float]] = {"step": [], "beside": []}
-
-        def run(name: str, tensor: tf.Tensor) -> None:
-            for number in range(50):
-                found[name].append(float(session.run(tensor, {own: number + rank})))
-
-        threads = [threading.Thread(target=run, args=one) for one in (("step", of_step), ("beside", beside))]
-        for thread in threads if rank % 2 else reversed(threads):
-            thread.start()
-        for thread in threads:
-            thread.join()
+        tensor = ops.sum_of_one(tf.ones([1000]), name="waits")
+        for name, (times, late_secs) in WAITS.items():
+            cpu_secs = waited_secs = 0.0
+            for _ in range(times):
+                session.run(tensor)  # all ranks are here
+                cpu_before, started = _cpu_secs_of_thread("exchanges"), time.monotonic()
+                if rank == 0:
+                    time.sleep(late_secs)
+                session.run(tensor)
+                waited_secs += time.monotonic() - started
+                cpu_secs += _cpu_secs_of_thread("exchanges") - cpu_before
+            found[name] = {"cpu_secs": cpu_secs, "secs": waited_secs}
         return found
 
 
-def sessions(rank: int, _size: int) -> dict[str, Any]:
-    """Two sessions that alternate, and train ops that alternate within a session."""
-    with tf.Graph().as_default() as graph:
-        first, second = (ops.sum_of_one(tf.constant([1.0 + rank, number]), name="one") for number in (10.0, 20.0))
-        with tf.Session(graph=graph) as one, tf.Session(graph=graph) as other:
-            fetched = [session.run(tensor) for session in (one, other, one) for tensor in (first, second, first)]
-    return {"found": [array.tolist() for array in fetched]}
+def idle(_rank: int, _size: int) -> dict[str, Any]:
+    """How much CPU time the communication thread needs while nothing is exchanged."""
+    before, started = _cpu_secs_of_thread("exchanges"), time.monotonic()
+    time.sleep(IDLE_SECS)
+    return {"cpu_secs": _cpu_secs_of_thread("exchanges") - before, "secs": time.monotonic() - started}
 
 
-def faults(rank: int, size: int) -> dict[str, Any]:
-    """Exchanges that fail, each followed by one that must be right."""
-    found: dict[str, Any] = {}
-    is_last = rank == size - 1
-    with tf.Graph().as_default(), tf.Session() as session:
-        given, table = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None, None])
-        checked = tf.debugging.check_numerics(tf.numpy_function(_slowly, [given], tf.float32), "not a number here")
-        summed, gathered = ops.sum_of_one(given, name="summed"), ops.concat_over_ranks(table, name="gathered")
-        dtype = ops.sum_of_one(tf.ones([3], tf.float64 if is_last else tf.float32), name="dtype")
-        kind = (ops.concat_over_ranks if is_last else ops.sum_of_one)(tf.ones([3]), name="kind")
-        good, of_chief = ops.sum_of_one(tf.ones([50_000]), name="good"), ops.from_chief(given, name="of_chief")
-
-        def tried(name: str, run: Callable[[], Any]) -> None:
-            started = time.monotonic()
-            try:
-                run()
-                said = "no error"
-            except Exception as error:
-                said = f"{type(error).__name__}: {error}"
-            secs = time.monotonic() - started
-            found[name] = {"said": said, "secs": secs, "after": float(session.run(good)[0])}
-
-        tried("length", lambda: session.run(summed, {given: [1.0] * (4 if is_last else 3)}))
-        tried("width", lambda: session.run(gathered, {table: [[1.0] * (3 if is_last else 2)]}))
-        tried("shape", lambda: session.run(of_chief, {given: [1.0] * (9 if is_last else 8)}))
-        tried("dtype", lambda: session.run(dtype))
-        tried("kind", lambda: session.run(kind))
-        tried("local", lambda: _failing_alone(session, [good, checked], given, is_last=is_last))
-        tried("deadline", lambda: _late(session, good, rank))
-        tried("skipped", lambda: _skipped(session, good, summed, given, rank))
-    return found
-
-
-def _slowly(values: np.ndarray) -> np.ndarray:
-    """Returns the values after a while, so that the exchanges of the run have begun."""
-    time.sleep(LATE_SECS)
-    return values
-
-
-def _failing_alone(session: tf.Session, fetches: list[Any], given: tf.Tensor, *, is_last: bool) -> None:
-    """The last rank fails in a run whose exchange the others have not begun yet."""
-    if not is_last:
-        time.sleep(SLOW_SECS)
-    session.run(fetches, {given: [float("nan") if is_last else 1.0]})
-
-
-def _late(session: tf.Session, good: tf.Tensor, rank: int) -> None:
-    """Rank 0 gives up before the other ranks come."""
-    if rank == 0:
-        session.run(good, options=tf.RunOptions(timeout_in_ms=int(SLOW_SECS * 1000)))
-    time.sleep(LONG_SECS)
-    session.run(good)
-
-
-def _skipped(session: tf.Session, good: tf.Tensor, summed: tf.Tensor, given: tf.Tensor, rank: int) -> None:
-    """Rank 0 leaves an exchange out that the others wait for, and begins its next run."""
-    try:
-        session.run(summed if rank == 0 else [summed, good], {given: [1.0]})
-    finally:
-        session.run(summed, {given: [1.0]})
-
-
-def uncounted(rank: int, size: int) -> dict[str, Any]:
-    """Runs that fail on the last rank before it has begun an exchange, and that only this rank repeats."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        given = tf.placeholder(tf.float32, [])
-        with tf.control_dependencies([tf.debugging.check_numerics(given, "not a number here")]):
-            summed = ops.sum_of_one(tf.identity(given), name="after_check")
-        found = []
-        for number in range(5):
-            if rank == size - 1 and number % 2:
-                with contextlib.suppress(tf.errors.InvalidArgumentError):
-                    session.run(summed, {given: float("nan")})
-                time.sleep(SLOW_SECS / 2)  # the others wait in this run
-            found.append(float(session.run(summed, {given: number * 10.0 + rank})))
-        return {"found": found}
-
-
-def ahead(rank: int, size: int) -> dict[str, Any]:
-    """Rank 0 begins its runs before the others do: broadcasts one after the other, and many exchanges at once."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        of_chief = ops.from_chief(tf.fill([1000], float(rank)), name="of_chief")
-        many = [ops.sum_of_one(tf.fill([1000], float(rank)), name=f"ahead_{number}")[0] for number in range(AHEAD)]
-        last = ops.sum_of_one(tf.constant(float(rank)), name="last")  # without it, no run of the others succeeds
-        checked = tf.debugging.check_numerics(tf.constant(float("nan")), "not a number here")
-        session.run(of_chief)
-        if rank != 0:
-            time.sleep(SLOW_SECS)
-        started = time.monotonic()
-        came = [float(session.run(of_chief)[0]) for _ in range(3)]
-        secs = time.monotonic() - started
-        failed = sum(_fails(session, [*many, checked]) for _ in range(3)) if rank == 0 else 0
-        sums = None
-        while sums is None:
-            with contextlib.suppress(tf.errors.AbortedError):  # the runs that failed on rank 0
-                *sums, _ = session.run([*many, last])
-        found = sorted({float(one) for one in sums})
-        return {"came": came, "secs": secs, "failed": failed, "sums": [*found, float(session.run(last))]} | _left()
-
-
-def _fails(session: tf.Session, fetches: list[tf.Tensor]) -> bool:
-    try:
-        session.run(fetches)
-    except tf.errors.InvalidArgumentError:
-        return True
-    return False
-
-
-def _left() -> dict[str, int]:
-    """Returns what has come early or is under way when all has been exchanged."""
-    deadline = time.monotonic() + PATIENCE_SECS
-    while (native_ops().transfers() or native_ops().early()) and time.monotonic() < deadline:
-        time.sleep(SLOW_SECS / 10)
-    return {"early": native_ops().early(), "transfers": native_ops().transfers()}
-
-
-def waiting(rank: int, _size: int) -> dict[str, Any]:
-    """How much CPU time a process needs while it waits for another rank."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        tensor = ops.sum_of_one(tf.ones([1000]), name="waits")
-        session.run(tensor)
-        if rank == 0:
-            time.sleep(LONG_SECS)
-        cpu, started = time.process_time(), time.monotonic()
-        session.run(tensor)
-        return {"cpu_secs": time.process_time() - cpu, "secs": time.monotonic() - started}
+def _cpu_secs_of_thread(name: str) -> float:
+    """Returns the CPU time that a thread of this process has used."""
+    (found,) = (task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text().strip() == name)
+    clock = (~int(found.name) << 3) | 6  # the clock of the CPU time of a thread, as in Linux's CPUCLOCK_PERTHREAD
+    return time.clock_gettime(clock)
 
 
 def places(_rank: int, _size: int) -> dict[str, Any]:
@@ -336,10 +176,15 @@ CASES = (
     in_loops,
     streams,
     sessions,
+    sessions_beside,
+    after_a_gap,
     faults,
     uncounted,
     ahead,
+    cancelled,
+    left_out,
     waiting,
+    idle,
     places,
 )
 

@@ -11,11 +11,15 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives.backend import NOTHING_AWAITED, Awaited
 from parallax_runner.collectives.backend_ops import BackendOps, ListenOn, Meeting
 from parallax_runner.collectives.native.library import HOROVOD, library
 from parallax_runner.collectives.native.row_kernels import NativeRowKernels
 from parallax_runner.collectives.streams import current_stream
 from parallax_runner.errors import CollectiveError
+
+# A heartbeat contains the name of an exchange up to this length.
+SHOWN_NAME_BYTES = 200
 
 
 @cache
@@ -79,10 +83,14 @@ class NativeOps(BackendOps):
         """Returns how many messages have come for exchanges that this process has not begun."""
         return int(self._library.parallax_early())
 
-    def awaited_ranks(self) -> tuple[int, ...]:
-        """Returns the ranks from which nothing has come for an exchange that this process began 10 s ago."""
+    def awaited(self) -> Awaited:
+        """Returns the ranks from which nothing has come for exchanges that this process began 5 s ago."""
         ranks = (ctypes.c_int * self._library.parallax_size())()
-        return tuple(ranks[: self._library.parallax_awaited(ranks)])
+        exchange = ctypes.create_string_buffer(SHOWN_NAME_BYTES)
+        count = self._library.parallax_awaited(ranks, exchange, SHOWN_NAME_BYTES)
+        if count == 0:
+            return NOTHING_AWAITED
+        return Awaited(tuple(ranks[:count]), exchange.value.decode(errors="replace"))
 
     def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """Returns the element-wise sum over the ranks, added in rank order."""

@@ -46,8 +46,12 @@ def rows_with_inserts(
     `times` (int64 [n]) tells how often each of `keys` occurs, once by default. With several `ranks`, `handles` have the
     buckets of one of them, which owns the buckets of all keys: bucket b is number b div ranks of rank b mod ranks.
     """
-    times = tf.ones_like(keys) if times is None else times
-    return Inserted(*_inserting(shape, ranks)(*handles.given, keys, times, tf.constant(True)))
+    # The call itself must have the control inputs that the caller sets, because the exchange hands them over.
+    # TensorFlow leaves them out if an argument has them.
+    with tf.control_dependencies(None):
+        times = tf.ones_like(keys) if times is None else times
+        is_step = tf.constant(True)
+    return Inserted(*_inserting(shape, ranks)(*handles.given, keys, times, is_step))
 
 
 def rows_of_known(handles: MapHandles, keys: Any, shape: MapShape, *, ranks: int = 1) -> Any:
@@ -71,8 +75,7 @@ def _inserting(shape: MapShape, ranks: int) -> Any:
         distinct, number_of = _ascending(keys)
         buckets = buckets_of(distinct)
         own = buckets // ranks
-        counted = tf.where(is_step, times, tf.zeros_like(times))
-        all_times = tf.math.unsorted_segment_sum(counted, number_of, tf.size(distinct))
+        all_times = tf.math.unsorted_segment_sum(times, number_of, tf.size(distinct))
         seen = Seen(distinct, own, all_times, search(handles, shape, distinct, own))
         made = placed(handles, shape, seen)
         with tf.control_dependencies(full_check(shape, seen, made)):

@@ -85,7 +85,7 @@ class KeyCall:
         return [self.write, *(one.op for one in self.slot_writes)]
 
     def feed(self, keys: tf.Tensor, times: tf.Tensor, is_step: tf.Tensor) -> None:
-        """Gives the op, which inserts keys, other keys, occurrences, and whether it is a step."""
+        """Gives the op, which inserts keys, other keys, occurrences, and whether it ends a step of the table."""
         for place, tensor in enumerate((keys, times, is_step), start=self._first):
             self.op._update_input(place, tensor)
 

@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.graph import edit
+from parallax_runner.graph.growing.key_calls import table_rows
+from parallax_runner.graph.growing.marks import key_calls
 
 # Rows of tables that have more bytes are made up.
 LARGE_TABLE_BYTES = 2**20
@@ -30,6 +32,13 @@ _BUCKETS = 1009  # number of distinct values in made-up rows; prime
 def bytes_of(variable: Any) -> int:
     """Returns the size of a variable in bytes."""
     return int(variable.dtype.size * (variable.shape.num_elements() or 0))
+
+
+def make_up_rows_of_keys(graph: tf.Graph) -> None:
+    """Replaces lookups of keys in vocabularies that grow, so that their maps need no values. The row of a key depends
+    only on the key."""
+    calls = key_calls(graph.get_operations())
+    edit.reconnect_all([(call.rows, tf.math.floormod(call.keys, table_rows(call.table.shape))) for call in calls])
 
 
 def make_up_rows(graph: tf.Graph, variables: Iterable[Any]) -> None:

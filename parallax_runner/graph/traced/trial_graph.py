@@ -2,7 +2,7 @@
 
 Variables have their initial values there, with one exception: a large table that is only looked up has no values. Each
 row that a lookup asks for is computed from its id, because whether a loss is a mean does not depend on the values, and
-the driver must not hold tables.
+the driver must not hold tables. Nor must it hold the maps of vocabularies that grow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from parallax_runner.graph.components import placeholder_name
 from parallax_runner.graph.traced.imported import First, add_variables, captured, without_captured, without_colocation
 from parallax_runner.graph.traced.lookups import look_up_rows
 from parallax_runner.graph.traced.loss_terms import TracedLosses
-from parallax_runner.graph.traced.made_up_values import make_up_rows, replace_draws, varied
+from parallax_runner.graph.traced.made_up_values import make_up_rows, make_up_rows_of_keys, replace_draws, varied
 from parallax_runner.graph.traced.tables import add_tables
 
 # What needs more bytes of variables, not counting large tables, is not evaluated.
@@ -44,6 +44,7 @@ class TrialGraph:
             resources = {**variables, **add_tables(captures, variables)}
             imported = {name: _imported(one, wanted[name], resources, name) for name, one in traces.items()}
             look_up_rows(self.graph)
+            make_up_rows_of_keys(self.graph)
             make_up_rows(self.graph, variables.values())
             replace_draws(self.graph)
         self._placeholders = {name: placeholders for name, (placeholders, _) in imported.items()}

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from parallax_runner.collectives.backend import NOTHING_AWAITED, Awaited
 from parallax_runner.errors import ErrorParts
 from parallax_runner.launch.control import wire
 from parallax_runner.launch.control.activity import STARTING, Activity
@@ -36,8 +37,8 @@ class Member:
     machine and how it ended is unknown. `error` is the error that the process itself reported, `parts` are its parts if
     it is an error of this package, and `recurs` means that the error would occur again in another attempt.
     `wanted_status` is the exit status that the process requests for the run. `verdict` is the driver's conclusion. The
-    fields from `doing` onwards come from the last report of the process. `awaited` are the ranks for which an exchange
-    of the process has waited for a long time. `memory_kills` is how many processes the kernel of its host had ended for
+    fields from `doing` onwards come from the last report of the process. `awaited` tells which ranks an exchange of the
+    process has waited for during a long time. `memory_kills` is how many processes the kernel of its host had ended for
     lack of memory when the process said hello, and `peak_bytes` is the peak of its memory at its last report.
     """
 
@@ -61,7 +62,7 @@ class Member:
     doing: Activity = STARTING
     doing_secs: float | None = None
     step: int | None = None
-    awaited: tuple[int, ...] = ()
+    awaited: Awaited = NOTHING_AWAITED
     where: Place | None = None
     inside: str | None = None
     memory_kills: int | None = None

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import psutil
 
+from parallax_runner.collectives.backend import Awaited
 from parallax_runner.errors import ErrorParts, LaunchError
 from parallax_runner.launch import on_host
 from parallax_runner.launch.control import wire
@@ -44,10 +45,9 @@ class ControlClient:
     """The connection of one child process to the driver. If the driver exits before `done` or `fail` is called, this
     process exits at once.
 
-    A thread sends the driver a heartbeat every few seconds. The heartbeat contains what this process is `doing`
-    and the last `step` that it finished. The child's code sets both attributes, at
-    negligible cost. The heartbeat also contains the ranks that `awaited` returns: those for which an exchange of this
-    process has waited for a long time.
+    A thread sends the driver a heartbeat every few seconds. The heartbeat contains what this process is `doing` and the
+    last `step` that it finished. The child's code sets both attributes, at negligible cost. The heartbeat also contains
+    what `awaited` returns: the ranks for which an exchange of this process has waited for a long time.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -69,7 +69,7 @@ class ControlClient:
         self.last_step: int | None = None
         self.step: int | None = None
         self._doing = (STARTING, time.monotonic())
-        self.awaited: Callable[[], tuple[int, ...]] = tuple
+        self.awaited: Callable[[], Awaited] = Awaited
 
     @classmethod
     def connect(cls, role: str, index: int) -> Self:
@@ -235,7 +235,7 @@ class ControlClient:
             "doing": doing,
             "doing_secs": doing_secs,
             "step": self.step,
-            "awaited": list(self.awaited()),
+            "awaited": self.awaited().fields,
             "peak_bytes": on_host.peak_bytes(),
         }
 

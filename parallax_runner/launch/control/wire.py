@@ -1,10 +1,11 @@
 """The protocol between driver and children: one JSON object per line, over one TCP connection per child."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from parallax_runner.collectives.backend import Awaited
 from parallax_runner.launch.control.activity import Activity
 from parallax_runner.launch.watch.whereabouts import Place
 
@@ -72,23 +73,16 @@ RESERVED_KINDS = frozenset(
 )
 
 
-def _ranks(ranks: Sequence[Any]) -> tuple[int, ...]:
-    """Returns the ranks as a tuple. Raises ValueError if one is no number."""
-    if not all(type(rank) is int for rank in ranks):
-        raise ValueError(f"not ranks: {ranks!r}")
-    return tuple(ranks)
-
-
 _OBJECTS: Mapping[str, Callable[[Any], Any]] = {
     "doing": Activity.of_fields,
     "where": Place.of_fields,
-    "awaited": _ranks,
+    "awaited": Awaited.of_fields,
 }
 _STANDING: Mapping[str, Any] = {
     "doing": dict,
     "doing_secs": int | float | None,
     "step": int | None,
-    "awaited": list,
+    "awaited": dict,
     "peak_bytes": int | None,
 }
 # The required fields of the protocol's own messages. Other fields, and the fields of reports, are checked elsewhere.

@@ -157,18 +157,26 @@ def describe_stall(workers: Sequence[Member], *, together: bool) -> str:
     """Returns a description such as "worker 1 is in step 50 (sleep_long in models.py:12), worker 0 is waiting for it".
     The description is a guess, based on the reports of the workers."""
     held_up = _held_up(workers, together=together)
-    waiting = [one.index for one in workers if one not in held_up]
     alike: dict[tuple[str, bool], list[int]] = {}
     for one in held_up:
         alike.setdefault((_standing(one), _answers(one)), []).append(one.index)
     parts = []
     for (what, answers), indices in alike.items():
-        is_ = "is" if len(indices) == 1 else "are"
-        parts.append(f"{_names(indices)} {is_} {what}{'' if answers else ' and not responding'}")
+        parts.append(f"{_who_are(indices)} {what}{'' if answers else ' and not responding'}")
+    waiting = [one for one in workers if one not in held_up]
     if waiting:
         them = "it" if len(held_up) == 1 else "them"
-        parts.append(f"{_names(waiting)} {'is' if len(waiting) == 1 else 'are'} waiting for {them}")
+        parts.append(f"{_who_are([one.index for one in waiting])} waiting for {them}{_in_exchanges(waiting)}")
     return ", ".join(parts)
+
+
+def _in_exchanges(waiting: Sequence[Member]) -> str:
+    """Returns the names of the exchanges in which these workers wait, such as " in the exchange «sum»", or ""."""
+    names = dict.fromkeys(one.awaited.exchange for one in waiting if one.awaited.exchange is not None)
+    if not names:
+        return ""
+    shown = ", ".join(f"«{name}»" for name in names)
+    return f" in the exchange{'s' if len(names) > 1 else ''} {shown}"
 
 
 def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
@@ -186,9 +194,9 @@ def _held_up(workers: Sequence[Member], *, together: bool) -> list[Member]:
 def _awaited(workers: Sequence[Member]) -> list[Member]:
     """Returns the workers that exchanges of other workers wait for. Leaves out a worker that itself waits for another
     one, unless all do."""
-    ranks = {rank for one in workers for rank in one.awaited}
+    ranks = {rank for one in workers for rank in one.awaited.ranks}
     awaited = [one for one in workers if one.index in ranks]
-    return [one for one in awaited if not one.awaited] or awaited
+    return [one for one in awaited if not one.awaited.ranks] or awaited
 
 
 def _furthest_behind(workers: Sequence[Member]) -> list[Member]:
@@ -218,6 +226,8 @@ def _standing(one: Member) -> str:
     place = one.inside
     if place is None and one.where is not None and not _only_waits(one):
         place = str(one.where)
+    if place is None and one.awaited.exchange is not None:
+        place = f"in the exchange «{one.awaited.exchange}»"
     detail = f" ({place})" if place else ""
     return f"in {one.doing}{detail}" if one.doing.is_place else f"{one.doing}{detail}"
 
@@ -228,6 +238,11 @@ def _number(one: Member) -> int:
 
 def _may_wait(doing: Activity) -> bool:
     return doing.is_in_step or doing.waits or doing.is_in_script
+
+
+def _who_are(indices: Sequence[int]) -> str:
+    """Returns the workers and their verb, such as "workers 0–1 are"."""
+    return f"{_names(indices)} {'is' if len(indices) == 1 else 'are'}"
 
 
 def _names(indices: Sequence[int]) -> str:

@@ -10,12 +10,13 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.checkpoints.delta_layout import Chunk, Layout, Told
 from parallax_runner.checkpoints.delta_ops import ChangedElements, ChangedRows, changes_of
+from parallax_runner.graph.capture import capture
 from parallax_runner.graph.single_device_graph import SingleDeviceGraph
 from parallax_runner.rewrite.distributed_graph import DistributedGraph
 from parallax_runner.rewrite.passes import rewrite_for_rank
 from parallax_runner.train.session_config import session_config
 from parallax_runner.worker.deltas import contents_of
-from tests.single.small_models import Features, captured, lookup_model, planned
+from tests.single.small_models import FEATURES, Features, captured, lookup_model, planned
 
 ROWS, BATCH = 40, 4
 
@@ -44,7 +45,7 @@ class Trained:
         batch: dict[str, Any] = {"ids": ids, "x": np.ones([BATCH, 2]), "y": np.full(BATCH, y)}
         features = self.graph.features[0]
         fed = {features[name]: array for name, array in batch.items() if name in features}
-        self.session.run(self.graph.train_op, fed)
+        self.session.run([self.graph.train_op, self.graph.loss], fed)
 
     def found(self, name: str = "table") -> list[int]:
         (one,) = (one for one in self.changes if one.variable.name == name)
@@ -99,6 +100,39 @@ def test_a_step_that_is_skipped_changes_nothing() -> None:
     assert trained.found() == []
     trained.step([1, 1, 1, 2])
     assert trained.found() == [1, 2]
+
+
+def test_an_average_that_validation_reads_is_in_a_delta() -> None:
+    def build(features: Features) -> dict[str, Any]:
+        average = tf.train.ExponentialMovingAverage(0.9)
+
+        def loss(table: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_mean(tf.square(tf.gather(table, features["ids"])[:, 0] - features["y"]))
+
+        table, other = (tf.get_variable(name, [ROWS, 2], tf.float64) for name in ("table", "other"))
+        losses = loss(table) + loss(other)
+        with tf.control_dependencies([tf.train.AdagradOptimizer(0.1).minimize(losses)]):
+            train_op = average.apply([table, other])
+        return {"loss": losses, "train_op": train_op, "validation_loss": loss(average.average(table))}
+
+    trained = Trained(capture(build, FEATURES, seed=1))
+    trained.step([3, 3, 30, 7])
+    assert trained.found() == trained.found("other") == [3, 7, 30]
+    assert {one.variable.name for one in trained.changes} == {"table", "other", "table/ExponentialMovingAverage"}
+    assert trained.found("table/ExponentialMovingAverage") == list(range(ROWS))
+
+
+def test_a_write_that_only_the_loss_waits_for_is_noticed() -> None:
+    def build(features: Features) -> dict[str, Any]:
+        table = tf.get_variable("table", [ROWS, 2], tf.float64)
+        loss = tf.reduce_mean(tf.square(tf.gather(table, features["ids"])[:, 0] - features["y"]))
+        train_op = tf.train.AdagradOptimizer(0.1).minimize(loss)
+        with tf.control_dependencies([loss, tf.scatter_mul(table, [5], [[0.5, 0.5]])]):
+            return {"loss": tf.identity(loss), "train_op": train_op}
+
+    trained = Trained(capture(build, FEATURES, seed=1))
+    trained.step([3, 3, 30, 7])
+    assert trained.found() == [3, 5, 7, 30]
 
 
 def growing_model(features: Features) -> tf.Tensor:

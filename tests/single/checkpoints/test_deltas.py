@@ -15,8 +15,16 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.checkpoints import delta_start
 from parallax_runner.checkpoints.checkpoint_files import Sidecar, read_sidecar
-from parallax_runner.checkpoints.delta_files import Delta, delta_path, read_delta, sha256_of_sidecar, values_of
+from parallax_runner.checkpoints.delta_files import (
+    Delta,
+    damage_of_delta,
+    delta_path,
+    read_delta,
+    sha256_of_sidecar,
+    values_of,
+)
 from parallax_runner.checkpoints.delta_merge import with_delta
 from parallax_runner.checkpoints.delta_parts import PLACES
 from parallax_runner.checkpoints.delta_publish import begin_delta, publish_delta
@@ -170,6 +178,21 @@ def test_a_delta_that_is_replaced_meanwhile_is_taken_anew(folder: Path, capsys: 
     assert newest is not None
     with pytest.raises(CheckpointError, match="is missing"):
         delta_source.checkpoint_of(base, newest, folder / "run")
+
+
+def test_a_delta_that_is_replaced_while_it_is_checked_is_not_damaged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [29, 32]
+
+    def replaced(base: Path, delta: Delta) -> str | None:
+        if steps:
+            write_delta(base, steps.pop(0))
+        return damage_of_delta(base, delta)
+
+    monkeypatch.setattr(delta_start, "damage_of_delta", replaced)
+    found = find_state("auto", folder)
+    assert found.delta is not None and found.delta.step == 32 and not found.start.notes
 
 
 def data_of(folder: Path) -> Path:

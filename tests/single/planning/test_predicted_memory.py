@@ -80,6 +80,45 @@ def test_servers_have_the_rows_of_their_shards(servers: int, copies: int) -> Non
     assert found["worker 0"].save_bytes - WORKER_BYTES == copies * 2 * GB
 
 
+MAP = VariablePlan("table/keys", (1024, 4), "int64", GB, "none", "local", (), (), None, "", map_of="table")
+
+
+@pytest.mark.parametrize(("route", "parts"), [("alltoall", 4), ("local", 1)])
+def test_a_map_is_where_its_table_is(route: str, parts: int) -> None:
+    """Its size is that of a table without a slot."""
+    without = by_role(predicted_memory(plan(table(route))))["worker"]
+    found = by_role(predicted_memory(plan(table(route), MAP)))["worker"]
+    assert found.step_bytes - without.step_bytes == pytest.approx(OVERHEAD * GB / parts, abs=1)
+    assert found.save_bytes - found.step_bytes == without.save_bytes - without.step_bytes
+
+
+def test_a_map_that_is_larger_than_the_table_decides_what_a_save_copies() -> None:
+    large = dataclasses.replace(MAP, size_bytes=8 * GB)
+    found = by_role(predicted_memory(plan(table("alltoall"), large)))
+    for role in ("worker", "worker 0"):
+        assert found[role].save_bytes - found[role].step_bytes == 8 * GB // 4
+
+
+def test_deltas_need_a_byte_for_each_row_and_a_copy_of_the_map() -> None:
+    made = plan(table("alltoall"), MAP)
+    without, found = (by_role(predicted_memory(made, saves_deltas=saves)) for saves in (False, True))
+    for role in ("worker", "worker 0"):
+        assert found[role].start_bytes - without[role].start_bytes == ROWS // 4 + GB // 4
+    assert found["driver"] == without["driver"]
+
+
+def test_the_chief_alone_tells_what_each_worker_has_whole() -> None:
+    made = plan(table("allgather"))
+    without, found = (by_role(predicted_memory(made, saves_deltas=saves)) for saves in (False, True))
+    assert found["worker 0"].peak_bytes - without["worker 0"].peak_bytes == ROWS
+    assert found["worker"] == without["worker"]
+
+
+def test_a_table_whose_update_writes_all_rows_needs_no_marks() -> None:
+    made = plan(dataclasses.replace(table("alltoall"), rows_written="all"))
+    assert predicted_memory(made, saves_deltas=True) == predicted_memory(made)
+
+
 def test_the_driver_holds_what_it_exports() -> None:
     found = by_role(predicted_memory(plan(table("alltoall")), exported_bytes=GB))
     assert found["driver"].save_bytes == DRIVER_BYTES + 2 * GB

@@ -19,8 +19,10 @@ constexpr int kPayloadTags = 20000;  // MPI guarantees tags up to 32767
 constexpr auto kShortestPause = std::chrono::microseconds(10);
 constexpr auto kLongestPause = std::chrono::microseconds(100);
 constexpr auto kLongWait = std::chrono::milliseconds(20);  // after this time, pauses may be longer
-constexpr auto kLongestPauseOfLongWait = std::chrono::microseconds(1000);
-constexpr auto kAwaitedAfter = std::chrono::seconds(10);  // the driver reports a stall after 30 s, so it knows by then
+constexpr auto kLongestPauseOfLongWait = std::chrono::microseconds(2000);
+// How often a rank without exchanges looks for messages. Other ranks may wait for an exchange that it has left out.
+constexpr auto kIdlePause = std::chrono::milliseconds(100);
+constexpr auto kAwaitedAfter = std::chrono::seconds(5);  // train.stall_timeout_secs is at least 10 s
 constexpr auto kReportAfter = std::chrono::seconds(30);
 
 const char* NameOf(Kind kind) {
@@ -65,6 +67,12 @@ std::string Exchange::Explain(const Content& other) const {
   const bool must_be_as_long = content_.kind == Kind::kSum || content_.kind == Kind::kBroadcast;
   if (is_alike && (!must_be_as_long || other.rows == content_.rows)) return "";
   return Described(other);
+}
+
+std::string Exchange::Unheard() const {
+  std::string ranks;
+  for (const int other : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(other);
+  return ranks.empty() ? "" : "nothing has come from rank " + ranks;
 }
 
 Engine& Engine::Instance() {
@@ -142,15 +150,21 @@ void Engine::Post(std::shared_ptr<Exchange> exchange) {
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    commands_.push_back({std::move(exchange), ""});
+    commands_.push_back({std::move(exchange), "", Identity()});
   }
   wakes_.notify_one();
+}
+
+void Engine::EndRun(const Identity& identity) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  // Wakes nobody, because all exchanges of a run that succeeds have ended on all ranks.
+  commands_.push_back({nullptr, "", identity});
 }
 
 void Engine::Cancel(const std::shared_ptr<Exchange>& exchange, const std::string& why) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    commands_.push_back({exchange, why});
+    commands_.push_back({exchange, why, Identity()});
   }
   wakes_.notify_one();
 }
@@ -186,11 +200,11 @@ void Engine::Run() {
       const bool is_long = Clock::now() - last_progress > kLongWait;
       pause = std::min(pause * 3 / 2, is_long ? kLongestPauseOfLongWait : kLongestPause);
     } else {
-      awaited_.clear();
-      wakes_.wait(lock, [this] { return leaves_ || !commands_.empty(); });
+      awaited_ = Awaited();
+      wakes_.wait_for(lock, kIdlePause);
     }
   }
-  FailAll("this rank ends");
+  FailAll("rank " + std::to_string(rank_) + " has ended");
   TellOthers(Identity(), Kind::kLeaving, "");
   // The messages that say so are short. What no rank takes any more stays behind.
   const auto end = Clock::now() + std::chrono::milliseconds(200);
@@ -214,7 +228,9 @@ bool Engine::TakeCommands() {
     commands.swap(commands_);
   }
   for (Command& command : commands) {
-    if (command.cancelled.empty()) {
+    if (command.exchange == nullptr) {
+      RefuseEarly(command.ended);
+    } else if (command.cancelled.empty()) {
       Begin(command.exchange);
     } else {
       Fail(command.exchange, command.cancelled, /*tell_others=*/true);
@@ -260,7 +276,7 @@ void Engine::Begin(const std::shared_ptr<Exchange>& exchange) {
 
 bool Engine::TakeMessages() {
   bool is_progress = false;
-  while (!exchanges_.empty() || transfers_.Count() > 0) {
+  while (true) {
     int is_there = 0;
     MPI_Message message;
     MPI_Status status;
@@ -302,6 +318,8 @@ void Engine::Deliver(int from, Received message) {
     DeliverTo(found->second, from, std::move(message));
   } else if (identity.run < runs[rank_]) {
     Drain(from, message.header);  // it comes late: the exchange has ended here, and runs follow each other
+  } else if (identity.run == ended_run_[{identity.epoch, identity.stream}]) {
+    Refuse(from, message.header);
   } else {
     early_[identity].emplace_back(from, std::move(message));
   }
@@ -316,7 +334,7 @@ void Engine::DropOlder(int from, const Identity& identity) {
     if (is_of_stream && other.run < newest && exchange->missing.count(from)) waiting.push_back(exchange);
   }
   for (const auto& exchange : waiting) {
-    Fail(exchange, "rank " + std::to_string(from) + " has begun its next session.run without it", true);
+    Fail(exchange, "rank " + std::to_string(from) + " has ended its session.run without it", true);
   }
 }
 
@@ -420,7 +438,30 @@ void Engine::Drain(int from, const Header& header) {
   transfers_.Receive(std::move(incoming));
 }
 
-void Engine::TellOthers(const Identity& identity, Kind kind, const std::string& why) {
+// Answers the ranks that wait for an exchange which a run of this rank has left out: it failed before, or was cancelled.
+// Otherwise these ranks would wait until this rank begins its next run.
+void Engine::RefuseEarly(const Identity& ended) {
+  uint64_t& newest = ended_run_[{ended.epoch, ended.stream}];
+  newest = std::max(newest, ended.run);
+  for (auto entry = early_.begin(); entry != early_.end();) {
+    const Identity& early = entry->first;
+    const bool is_of_run = early.epoch == ended.epoch && early.stream == ended.stream && early.run == ended.run;
+    if (!is_of_run) {
+      ++entry;
+      continue;
+    }
+    for (auto& [from, message] : entry->second) Refuse(from, message.header);
+    entry = early_.erase(entry);
+  }
+}
+
+void Engine::Refuse(int from, const Header& header) {
+  Drain(from, header);
+  if (header.content.kind == Kind::kAbort || has_left_[from]) return;
+  Tell(from, header.identity, Kind::kAbort, "rank " + std::to_string(rank_) + " has ended its session.run without it");
+}
+
+void Engine::Tell(int other, const Identity& identity, Kind kind, const std::string& why) {
   Header header;
   header.identity = identity;
   header.content.kind = kind;
@@ -428,8 +469,12 @@ void Engine::TellOthers(const Identity& identity, Kind kind, const std::string& 
   std::vector<char> message(sizeof(Header) + header.payload_bytes);
   std::memcpy(message.data(), &header, sizeof(Header));
   std::memcpy(message.data() + sizeof(Header), why.data(), header.payload_bytes);
+  transfers_.SendMessage(other, kHeaderTag, std::move(message));
+}
+
+void Engine::TellOthers(const Identity& identity, Kind kind, const std::string& why) {
   for (int other = 0; other < size_; ++other) {
-    if (other != rank_ && !has_left_[other]) transfers_.SendMessage(other, kHeaderTag, message);
+    if (other != rank_ && !has_left_[other]) Tell(other, identity, kind, why);
   }
 }
 
@@ -451,32 +496,38 @@ void Engine::Fail(std::shared_ptr<Exchange> exchange, const std::string& why, bo
 
 void Engine::FailAll(const std::string& why) {
   auto exchanges = exchanges_;
-  for (const auto& entry : exchanges) Fail(entry.second, why, true);
+  for (const auto& entry : exchanges) {
+    const std::string unheard = entry.second->Unheard();
+    Fail(entry.second, unheard.empty() ? why : why + "; " + unheard, /*tell_others=*/true);
+  }
 }
 
-std::vector<int> Engine::Awaited() {
+Awaited Engine::AwaitedNow() {
   std::lock_guard<std::mutex> lock(mutex_);
   return awaited_;
 }
 
 void Engine::ReportWaiting() {
-  std::set<int> awaited;
+  Awaited awaited;
+  Clock::time_point first = Clock::time_point::max();
   for (const auto& entry : exchanges_) {
     Exchange& exchange = *entry.second;
     const auto waited = Clock::now() - exchange.posted;
-    if (waited >= kAwaitedAfter) awaited.insert(exchange.missing.begin(), exchange.missing.end());
+    if (waited >= kAwaitedAfter && !exchange.missing.empty()) {
+      awaited.ranks.insert(exchange.missing.begin(), exchange.missing.end());
+      if (exchange.posted < first) awaited.exchange = exchange.name();
+      first = std::min(first, exchange.posted);
+    }
     if (exchange.is_told || waited < kReportAfter) continue;
     exchange.is_told = true;
-    std::string ranks;
-    for (const int other : exchange.missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(other);
-    const std::string why =
-        ranks.empty() ? "all ranks have begun it, but not all has come" : "nothing has come from rank " + ranks;
+    const std::string unheard = exchange.Unheard();
+    const std::string why = unheard.empty() ? "all ranks have begun it, but not all has come" : unheard;
     // Not by TensorFlow's logger, which TF_CPP_MIN_LOG_LEVEL silences.
     std::fprintf(stderr, "rank %d has waited 30 s for %s «%s»: %s.\n", rank_, NameOf(exchange.content().kind),
                  exchange.name().c_str(), why.c_str());
   }
   std::lock_guard<std::mutex> lock(mutex_);
-  awaited_.assign(awaited.begin(), awaited.end());
+  awaited_ = std::move(awaited);
 }
 
 }  // namespace parallax

@@ -30,6 +30,13 @@ struct Received {
   std::vector<char> inline_payload;
 };
 
+// The ranks from which nothing has come for exchanges that have waited for long, and the name of the first of these
+// exchanges.
+struct Awaited {
+  std::set<int> ranks;
+  std::string exchange;
+};
+
 class Engine;
 
 // An exchange among all ranks, from the moment when this rank's op runs until its results are there. The engine's
@@ -56,6 +63,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   virtual std::vector<std::pair<int, Header>> Untaken() const { return {}; }
   // Tells the op that its results are there, or, with a message, that it failed.
   virtual void Finish(const std::string& error) = 0;
+
+  // Returns which ranks have sent nothing yet, as a clause, or "".
+  std::string Unheard() const;
 
   const Identity& identity() const { return identity_; }
   const Content& content() const { return content_; }
@@ -93,13 +103,15 @@ class Engine {
   int transfers() const { return transfers_under_way_.load(); }
   // Returns how many messages have come for exchanges that this rank has not posted.
   int early() const { return early_messages_.load(); }
-  // Returns the ranks from which nothing has come for an exchange that this rank posted 10 s ago.
-  std::vector<int> Awaited();
+  // Returns what has not come for the exchanges that this rank posted 5 s ago.
+  Awaited AwaitedNow();
 
   // Returns the identity of the next exchange of an op. `session` and `step` are TensorFlow's names of the session and
   // of its run.
   Identity Next(const std::string& session, int64_t step, uint64_t stream, uint64_t key, uint64_t frame,
                 int64_t iteration);
+  // Says that a run of a session has ended on this rank: it begins no more exchanges. `identity` is one of the run.
+  void EndRun(const Identity& identity);
   // Hands an exchange to the thread.
   void Post(std::shared_ptr<Exchange> exchange);
   // Ends an exchange of this rank and those of the other ranks with an error, unless it has ended.
@@ -125,9 +137,11 @@ class Engine {
     std::map<uint64_t, Runs> streams;
   };
   struct Command {
-    std::shared_ptr<Exchange> exchange;
-    std::string cancelled;  // why, or "" for a new exchange
+    std::shared_ptr<Exchange> exchange;  // null if a run has ended
+    std::string cancelled;               // why, or "" for a new exchange
+    Identity ended;
   };
+  using StreamOfSession = std::pair<uint32_t, uint64_t>;  // epoch and stream
 
   // Functions that may remove an exchange from `exchanges_` hold a reference of their own.
   void Run();
@@ -141,6 +155,9 @@ class Engine {
   void DropOlder(int from, const Identity& identity);
   void DropEarly(int from, const Identity& identity);
   void Drain(int from, const Header& header);
+  void RefuseEarly(const Identity& ended);
+  void Refuse(int from, const Header& header);
+  void Tell(int other, const Identity& identity, Kind kind, const std::string& why);
   void TellOthers(const Identity& identity, Kind kind, const std::string& why);
   void CountWaiting();
   void ReportWaiting();
@@ -159,7 +176,7 @@ class Engine {
   std::deque<Command> commands_;
   bool leaves_ = false;
   std::map<std::string, Session> sessions_;
-  std::vector<int> awaited_;
+  Awaited awaited_;
 
   // The thread's own.
   std::map<Identity, std::shared_ptr<Exchange>> exchanges_;
@@ -168,7 +185,8 @@ class Engine {
   uint64_t begun_exchanges_ = 0;
   std::vector<int32_t> next_tag_;
   std::vector<bool> has_left_;
-  std::map<std::pair<uint32_t, uint64_t>, std::vector<uint64_t>> newest_run_;  // of each rank, by epoch and stream
+  std::map<StreamOfSession, std::vector<uint64_t>> newest_run_;  // of each rank
+  std::map<StreamOfSession, uint64_t> ended_run_;                // the last one of this rank
 };
 
 }  // namespace parallax

@@ -1,6 +1,7 @@
 // The TensorFlow ops, and the functions that Python calls.
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace parallax {
@@ -33,6 +35,30 @@ std::nullptr_t Refused(OpKernelContext* context, const AsyncOpKernel::DoneCallba
   context->SetStatus(status);
   done();
   return nullptr;
+}
+
+// Tells the engine when a run of a session ends, with success or not: TensorFlow destroys the resources of a step then.
+class EndOfRun : public tensorflow::ResourceBase {
+ public:
+  explicit EndOfRun(const Identity& identity) : identity_(identity) {}
+  ~EndOfRun() override { Engine::Instance().EndRun(identity_); }
+  std::string DebugString() const override { return "the exchanges of a run"; }
+
+ private:
+  const Identity identity_;
+};
+
+void WatchEndOfRun(OpKernelContext* context, const Identity& identity) {
+  if (context->step_container() == nullptr) return;
+  const auto make = [&identity](EndOfRun** made) {
+    *made = new EndOfRun(identity);
+    return absl::OkStatus();
+  };
+  EndOfRun* found = nullptr;
+  const std::string name = "parallax_end_of_run_" + std::to_string(identity.stream);
+  const absl::Status status =
+      context->step_container()->LookupOrCreate<EndOfRun>(context->resource_manager(), name, &found, make);
+  if (status.ok()) found->Unref();  // the step container has a reference of its own
 }
 
 // An op that exchanges something with the same op of all ranks. `key` and `stream` are the same on all
@@ -59,6 +85,7 @@ class ExchangeOp : public AsyncOpKernel {
       if (const auto one = watched.lock()) Engine::Instance().Cancel(one, why);
     });
     exchange->urgency.deadline_steps = deadline_steps_;
+    WatchEndOfRun(context, exchange->identity());
     Engine::Instance().Post(exchange);
     if (!is_watched) Engine::Instance().Cancel(exchange, why);
   }
@@ -313,11 +340,13 @@ void parallax_leave() { parallax::Engine::Instance().Leave(); }
 int parallax_rank() { return parallax::Engine::Instance().rank(); }
 int parallax_size() { return parallax::Engine::Instance().size(); }
 int parallax_transfers() { return parallax::Engine::Instance().transfers(); }
-// Writes the ranks for which this one has waited for long to `ranks`, which has room for all. Returns their number.
-int parallax_awaited(int* ranks) {
-  const std::vector<int> awaited = parallax::Engine::Instance().Awaited();
-  std::copy(awaited.begin(), awaited.end(), ranks);
-  return static_cast<int>(awaited.size());
+// Writes the ranks for which this one has waited for long to `ranks`, which has room for all, and the name of the exchange
+// that has waited longest to `exchange`. Returns the number of ranks.
+int parallax_awaited(int* ranks, char* exchange, int exchange_bytes) {
+  const parallax::Awaited awaited = parallax::Engine::Instance().AwaitedNow();
+  std::copy(awaited.ranks.begin(), awaited.ranks.end(), ranks);
+  std::snprintf(exchange, exchange_bytes, "%s", awaited.exchange.c_str());
+  return static_cast<int>(awaited.ranks.size());
 }
 int parallax_early() { return parallax::Engine::Instance().early(); }
 int parallax_local_rank() { return parallax::Engine::Instance().local_rank(); }

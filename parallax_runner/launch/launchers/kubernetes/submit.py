@@ -40,7 +40,9 @@ def check_permissions(api: Api, form: Form) -> None:
     forbidden = next((kind for kind in kinds_of(form) if not _may_create(api, kind)), None)
     if forbidden is not None:
         raise LaunchError(f"these credentials may not create a {forbidden} in the namespace {api.namespace}").about(
-            Setting("cluster", "kubernetes"), Setting("cluster.namespace", api.namespace)
+            Setting("cluster", "kubernetes"),
+            Setting("cluster.namespace", api.namespace),
+            remedy="set a namespace in which they may, or ask the administrators of the cluster",
         )
 
 

@@ -202,6 +202,26 @@ def test_parts_of_ranks_are_parts_of_the_whole(ranks: int) -> None:
             np.testing.assert_array_equal(value[rank::ranks], part.values()[name], err_msg=name)
 
 
+@pytest.mark.parametrize("name", ["evicts", "both, and shares rows"])
+def test_an_eviction_in_parts_is_one_eviction(name: str) -> None:
+    """The last part has fewer buckets."""
+    shape = SHAPES[name]
+    whole = trained(shape)
+    assert whole["evicted"].sum()
+    with anew(), mock.patch.object(eviction, "PLACES_AT_ONCE", 300 * shape.all_places):
+        in_parts = trained(shape)
+    for variable, value in whole.items():
+        np.testing.assert_array_equal(in_parts[variable], value, err_msg=variable)
+
+
+def trained(shape: MapShape) -> dict[str, np.ndarray]:
+    """Returns the variables of a map after a stream."""
+    made = Map(shape)
+    for keys in stream(4, 12):
+        made.step(keys)
+    return made.values()
+
+
 def test_a_full_bucket_changes_nothing() -> None:
     """The error comes before a count, a use or the number of steps changes."""
     made = Map(MapShape(2, False, min_count=2, unused_steps=5, every_steps=1))
@@ -216,7 +236,7 @@ def test_a_full_bucket_changes_nothing() -> None:
             np.testing.assert_array_equal(value, before[name], err_msg=name)
 
 
-def test_a_call_that_is_no_step_changes_nothing() -> None:
+def test_a_call_that_sees_no_key_and_ends_no_step_changes_nothing() -> None:
     """The proof of a step repeats its lookups."""
     shape = SHAPES["both, and shares rows"]
     made = Map(shape)
@@ -225,7 +245,7 @@ def test_a_call_that_is_no_step_changes_nothing() -> None:
     before = made.values()
     given = tf.constant(KEYS, tf.int64)
     call = key_calls._inserting(shape, 1)
-    rows, new_rows, _ = call(*made.handles.given, given, tf.ones_like(given), tf.constant(False))
+    rows, new_rows, _ = call(*made.handles.given, given, tf.zeros_like(given), tf.constant(False))
     assert rows.numpy().tolist() == made.find(KEYS)
     assert not len(new_rows)
     assert all((value == before[name]).all() for name, value in made.values().items())

@@ -17,6 +17,7 @@ from parallax_runner.graph.traced.capture_step import capture_step
 from parallax_runner.graph.traced.loss_kinds import LossKind
 from parallax_runner.graph.traced.loss_notes import differing_terms, notes_on_losses
 from parallax_runner.graph.traced.loss_trial import LossTrial
+from parallax_runner.layers import GrowingEmbedding
 from tests.parallel import keras_models
 from tests.parallel.cases import Case
 
@@ -394,6 +395,21 @@ def test_nothing_of_the_model_changes_and_large_tables_have_no_values(monkeypatc
     after = [one.numpy() for one, is_set in zip(every, set_before, strict=True) if is_set]
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_vocabularies_that_grow_need_no_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The map has more bytes than the trial may hold here."""
+    monkeypatch.setattr(made_up_values, "LARGE_TABLE_BYTES", 500)
+    monkeypatch.setattr(trial_graph, "MOST_BYTES", 500)
+
+    def make() -> Any:
+        ids, x = keras.Input([LENGTH], dtype="int32", name="ids"), keras.Input([3], name="x")
+        rows = layers.Flatten()(GrowingEmbedding(4, 1024, seed=1)(ids))
+        made = keras.Model([ids, x], layers.Dense(1)(layers.Concatenate()([rows, x])))
+        made.compile("sgd", summed)
+        return made
+
+    assert differing(trial_of(make, labels="y")) == {IN_COMPILE.format("summed"): SUM}
 
 
 def test_a_loss_that_reads_too_much_is_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from parallax_runner.collectives.backend import Awaited
 from parallax_runner.errors import ErrorParts, LaunchError, Setting
 from parallax_runner.launch.control import client as client_module
 from parallax_runner.launch.control import server as control_module
@@ -221,8 +222,9 @@ def test_children_are_accepted_again_when_descriptors_are_free_again() -> None:
         (b'{"kind": "alive", "doing": 3}\n', "'alive' without a valid 'doing'"),
         (b'{"kind": "alive", "doing": {"kind": "NAP", "step": null}}\n', "not an activity: .*NAP"),
         (b'{"kind": "alive", "doing": {"kind": "STEP", "step": null}}\n', "STEP with step None"),
-        (ALIVE % b"{}", "'alive' without a valid 'awaited'"),
-        (ALIVE % b'["1"]', "not ranks"),
+        (ALIVE % b"[]", "'alive' without a valid 'awaited'"),
+        (ALIVE % b'{"ranks": ["1"], "exchange": null}', "not ranks"),
+        (ALIVE % b'{"ranks": [1], "exchange": 2}', "not the name of an exchange: 2"),
         (b"x" * 3000, "a line of more than 2000 bytes"),
     ],
 )
@@ -318,11 +320,11 @@ def test_signs_of_life_say_what_a_child_is_at(control: ControlServer, monkeypatc
     client.doing, client.step = Activity(Kind.STEP, 41), 40
     while (fields := take(control, "alive").fields)["doing"] == STARTING:
         assert time.monotonic() < began + 60
-    assert (fields["doing"], fields["step"], fields["awaited"]) == (Activity(Kind.STEP, 41), 40, ())
-    client.awaited = lambda: (2, 5)
-    while not (fields := take(control, "alive").fields)["awaited"]:
+    assert (fields["doing"], fields["step"], fields["awaited"]) == (Activity(Kind.STEP, 41), 40, Awaited())
+    client.awaited = lambda: Awaited((2, 5), "sum")
+    while not (fields := take(control, "alive").fields)["awaited"].ranks:
         assert time.monotonic() < began + 60
-    assert fields["awaited"] == (2, 5)
+    assert fields["awaited"] == Awaited((2, 5), "sum")
     assert 0.0 <= fields["doing_secs"] <= time.monotonic() - began
     client._leaving = True
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from parallax_runner.collectives.backend import Awaited
 from parallax_runner.launch.attempt import Attempt
 from parallax_runner.launch.blame.first_death import Member
 from parallax_runner.launch.control.activity import Activity, Kind
@@ -219,15 +220,27 @@ def test_python_code_in_the_graph_is_what_the_others_wait_for(together: bool) ->
 
 def test_workers_whose_exchanges_wait_name_the_worker_that_holds_them_up() -> None:
     workers = [worker(index) for index in range(4)]
-    workers[0].awaited, workers[1].awaited, workers[3].awaited = (1, 2), (2,), (2,)
-    told = "worker 2 is in step 50, workers 0–1, 3 are waiting for it"
+    for one, ranks in ((0, (1, 2)), (1, (2,)), (3, (2,))):
+        workers[one].awaited = Awaited(ranks, "losses/sum")
+    told = "worker 2 is in step 50, workers 0–1, 3 are waiting for it in the exchange «losses/sum»"
     assert describe_stall(workers, together=True) == told
 
 
 def test_workers_that_wait_for_each_other_are_all_named() -> None:
     workers = [worker(index) for index in range(3)]
-    workers[0].awaited, workers[1].awaited = (1,), (0,)
-    told = "workers 0–1 are in step 50, worker 2 is waiting for them"
+    workers[0].awaited, workers[1].awaited = Awaited((1,), "a"), Awaited((0,), "b")
+    told = (
+        "worker 0 is in step 50 (in the exchange «a»), worker 1 is in step 50 (in the exchange «b»), "
+        "worker 2 is waiting for them"
+    )
+    assert describe_stall(workers, together=True) == told
+
+
+def test_workers_that_wait_in_several_exchanges_name_each_once() -> None:
+    workers = [worker(index) for index in range(4)]
+    for one, exchange in enumerate(("a", "b", "a")):
+        workers[one].awaited = Awaited((3,), exchange)
+    told = "worker 3 is in step 50, workers 0–2 are waiting for it in the exchanges «a», «b»"
     assert describe_stall(workers, together=True) == told
 
 

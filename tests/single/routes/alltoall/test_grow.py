@@ -97,6 +97,29 @@ def test_a_lookup_without_training_inserts_nothing() -> None:
     assert told[-1].fullest == max(buckets.values())
 
 
+def inserting_twice(features: dict[str, tf.Tensor]) -> tf.Tensor:
+    from parallax_runner.layers import growing_lookup  # imports Keras
+
+    table = {"name": "table", "dim": 2, "capacity": 4096, "seed": 1, "training": True}
+    found = growing_lookup(features["ids"], **table) + growing_lookup(features["ids"] + UNSEEN, **table)
+    return tf.reduce_sum(tf.cast(found, tf.float64), axis=1) + features["x"][:, 0]
+
+
+@pytest.mark.usefixtures("mirrored")
+def test_an_insert_waits_for_the_inserts_of_the_lookup_before() -> None:
+    """Otherwise chance decides about the rows of new keys, and a key could get two rows."""
+    single = captured(inserting_twice)
+    graph = rewrite_for_rank(single, planned(single, "sharded"), rank=0, seed=1)
+    first, second = (
+        op
+        for op in edit.in_order(edit.ancestors([graph.train_op]))
+        if op.type == "StatefulPartitionedCall" and "parallax_insert_keys" in op.get_attr("f").name
+    )
+    assert first in edit.ancestors([second])
+    writes = [op for op in edit.ancestors([second]) if op.type == "ResourceScatterUpdate"]
+    assert any(first in edit.ancestors([write]) for write in writes)
+
+
 def test_a_graph_without_such_tables_has_no_counts() -> None:
     single = captured()
     graph = rewrite_for_rank(single, planned(single, "local"), rank=0, seed=1)

@@ -215,7 +215,7 @@ def without_rights(server: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (without_rights, "these credentials may not create a Secret in the namespace default"),
+        (without_rights, "may not create a Secret in the namespace default; set a namespace in which they may, or ask"),
         (no_namespace, "cluster.namespace=default: this namespace does not exist"),
         (no_claim, "cluster.volumes=data: the namespace default has no claim data; create the PersistentVolumeClaim"),
         (old, "this cluster has Kubernetes 1.30, expected 1.31 or later"),
