@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.growing_rank import STATIC
-from parallax_runner.launch import processes
-from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
-from parallax_runner.launch.launchers.local import Local
+from benchmarks.launched_ranks import run_ranks
 
 
 def main() -> int:
@@ -52,17 +50,7 @@ def main() -> int:
 
 def measured(folder: Path, order: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Returns the steps of each table on rank 0. Raises RuntimeError if a rank fails."""
-    (folder / "order.json").write_text(json.dumps(order))
-    job = Job(
-        run_dir=folder,
-        workers=order["ranks"],
-        servers=0,
-        env=thread_environment(1),
-        worker_module="benchmarks.growing_rank",
-    )
-    result = processes.run(LaunchSpec(job, Local()), on_message=lambda message: None)
-    if result.failure is not None:
-        raise RuntimeError("\n".join([str(result.failure), *result.failure.last_lines]))
+    run_ranks("benchmarks.growing_rank", folder, order)
     found: dict[str, list[dict[str, Any]]] = json.loads((folder / "rank_0.json").read_text())
     return found
 

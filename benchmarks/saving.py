@@ -17,10 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.launched_ranks import run_ranks
 from benchmarks.saving_rank import RESTORE, SAVE
-from parallax_runner.launch import processes
-from parallax_runner.launch.job import Job, LaunchSpec, thread_environment
-from parallax_runner.launch.launchers.local import Local
 
 
 def main() -> int:
@@ -44,17 +42,7 @@ def main() -> int:
 
 def measure(folder: Path, order: dict[str, Any]) -> list[list[dict[str, list[float]]]]:
     """Returns what each rank has measured. Raises RuntimeError if a rank fails."""
-    (folder / "order.json").write_text(json.dumps(order))
-    job = Job(
-        run_dir=folder,
-        workers=order["ranks"],
-        servers=0,
-        env=thread_environment(1),
-        worker_module="benchmarks.saving_rank",
-    )
-    result = processes.run(LaunchSpec(job, Local()), on_message=lambda message: None)
-    if result.failure is not None:
-        raise RuntimeError("\n".join([str(result.failure), *result.failure.last_lines]))
+    run_ranks("benchmarks.saving_rank", folder, order)
     return [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(order["ranks"])]
 
 
