@@ -213,17 +213,21 @@ def _wait_until(is_true: Callable[[], bool]) -> None:
         time.sleep(LATE_SECS / 10)
 
 
-def left_out(rank: int, _size: int) -> dict[str, Any]:
+def left_out(rank: int, size: int) -> dict[str, Any]:
     """Rank 0's run ends between two exchanges, because its session is closed or because of a deadline. The others wait
-    in the second exchange. Rank 0 begins no other run of this session."""
-    return {"closed": _ended_between(rank, is_closed=True), "deadline": _ended_between(rank, is_closed=False)} | _left()
+    in the second exchange, except for a late last rank, which begins it when it has ended on all of them. Rank 0 begins
+    no other run of this session."""
+    late = {f"late_{number}": _ended_between(rank, is_closed=True, is_late=rank == size - 1) for number in range(10)}
+    return late | {"closed": _ended_between(rank), "deadline": _ended_between(rank, is_closed=False)} | _left()
 
 
-def _ended_between(rank: int, *, is_closed: bool) -> dict[str, Any]:
+def _ended_between(rank: int, *, is_closed: bool = True, is_late: bool = False) -> dict[str, Any]:
     is_between = threading.Event()
 
     def note(value: np.ndarray) -> np.ndarray:
         is_between.set()
+        if is_late:
+            time.sleep(LATE_SECS)
         return value
 
     with tf.Graph().as_default():

@@ -147,17 +147,32 @@ def waiting(rank: int, _size: int) -> dict[str, Any]:
 
 
 def idle(_rank: int, _size: int) -> dict[str, Any]:
-    """How much CPU time the communication thread needs while nothing is exchanged."""
-    before, started = _cpu_secs_of_thread("exchanges"), time.monotonic()
+    """How often the communication thread begins to wait while nothing is exchanged. Unlike its CPU time, this does not
+    depend on other work of the machine."""
+    while native_ops().transfers() > 0:
+        time.sleep(LATE_SECS)
+    before, started = _waits_of_thread("exchanges"), time.monotonic()
     time.sleep(IDLE_SECS)
-    return {"cpu_secs": _cpu_secs_of_thread("exchanges") - before, "secs": time.monotonic() - started}
+    return {"waits": _waits_of_thread("exchanges") - before, "secs": time.monotonic() - started}
 
 
 def _cpu_secs_of_thread(name: str) -> float:
     """Returns the CPU time that a thread of this process has used."""
-    (found,) = (task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text().strip() == name)
-    clock = (~int(found.name) << 3) | 6  # the clock of the CPU time of a thread, as in Linux's CPUCLOCK_PERTHREAD
+    clock = (~int(_thread(name).name) << 3) | 6  # the clock of its CPU time, as in Linux's CPUCLOCK_PERTHREAD
     return time.clock_gettime(clock)
+
+
+def _waits_of_thread(name: str) -> int:
+    """Returns how often a thread of this process has stopped to wait for something."""
+    lines = (_thread(name) / "status").read_text().splitlines()
+    values = dict(line.split(":", 1) for line in lines)
+    return int(values["voluntary_ctxt_switches"])
+
+
+def _thread(name: str) -> Path:
+    """Returns the folder in which Linux describes a thread of this process."""
+    (found,) = (task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text().strip() == name)
+    return found
 
 
 def places(_rank: int, _size: int) -> dict[str, Any]:

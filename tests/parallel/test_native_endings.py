@@ -110,6 +110,13 @@ def test_a_run_that_ends_between_two_exchanges_ends_the_second_one(ranks: list, 
     assert all(rank["left_out"][how]["after"] == len(ranks) for rank in ranks)
 
 
+def test_a_rank_that_comes_late_names_the_rank_whose_run_ended_first(ranks: list) -> None:
+    """Not one of those that waited and have ended their runs, too."""
+    for number in range(10):
+        said = ranks[-1]["left_out"][f"late_{number}"]["said"]
+        assert "exchange «behind_the_end»: rank 0 has ended its session.run without it" in said
+
+
 @pytest.mark.parametrize("case", ["cancelled", "left_out"])
 def test_cancelled_runs_leave_nothing_behind(ranks: list, case: str) -> None:
     assert all((rank[case]["early"], rank[case]["transfers"]) == (0, 0) for rank in ranks)

@@ -91,6 +91,7 @@ def test_rows_arrive_in_rank_order(ranks: list, dtype: str, width: int) -> None:
 
 # Parts of a core, beside other work: docs/design/0101-native-exchanges.md.
 MOST_WHILE_WAITING = {"long": 0.04, "short": 0.08}
+MOST_WAITS_PER_IDLE_SEC = 50  # the thread wakes up 10 times, and waits at most twice each time
 
 
 @pytest.mark.parametrize("name", WAITS)
@@ -105,7 +106,7 @@ def test_a_waiting_rank_leaves_its_core_to_others(ranks: list, name: str) -> Non
 def test_a_rank_without_exchanges_leaves_its_core_to_others(ranks: list) -> None:
     for rank in ranks:
         assert rank["idle"]["secs"] >= IDLE_SECS
-        assert rank["idle"]["cpu_secs"] < 0.002 * rank["idle"]["secs"]
+        assert rank["idle"]["waits"] < MOST_WAITS_PER_IDLE_SEC * rank["idle"]["secs"]
 
 
 def test_places(ranks: list) -> None:

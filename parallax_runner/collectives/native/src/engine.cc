@@ -458,7 +458,14 @@ void Engine::RefuseEarly(const Identity& ended) {
 void Engine::Refuse(int from, const Header& header) {
   Drain(from, header);
   if (header.content.kind == Kind::kAbort || has_left_[from]) return;
-  Tell(from, header.identity, Kind::kAbort, "rank " + std::to_string(rank_) + " has ended its session.run without it");
+  Tell(from, header.identity, Kind::kAbort, WhyLeftOut(header.identity));
+}
+
+// If another rank has ended the run of this one, that rank is named, and not this one.
+std::string Engine::WhyLeftOut(const Identity& identity) const {
+  const auto failed = failed_run_.find({identity.epoch, identity.stream});
+  if (failed != failed_run_.end() && failed->second.run == identity.run) return failed->second.why;
+  return "rank " + std::to_string(rank_) + " has ended its session.run without it";
 }
 
 void Engine::Tell(int other, const Identity& identity, Kind kind, const std::string& why) {
@@ -488,8 +495,11 @@ void Engine::FinishIfDone(std::shared_ptr<Exchange> exchange) {
 void Engine::Fail(std::shared_ptr<Exchange> exchange, const std::string& why, bool tell_others) {
   if (exchange->is_finished) return;
   exchange->is_finished = true;  // its transfers end later, and keep their memory alive until then
-  exchanges_.erase(exchange->identity());
-  if (tell_others) TellOthers(exchange->identity(), Kind::kAbort, why);
+  const Identity& identity = exchange->identity();
+  exchanges_.erase(identity);
+  FailedRun& failed = failed_run_[{identity.epoch, identity.stream}];
+  if (identity.run > failed.run) failed = {identity.run, why};  // the first reason is the cause
+  if (tell_others) TellOthers(identity, Kind::kAbort, why);
   for (const auto& [from, header] : exchange->Untaken()) Drain(from, header);
   exchange->Finish(why);
 }

@@ -136,6 +136,10 @@ class Engine {
     uint32_t epoch = 0;
     std::map<uint64_t, Runs> streams;
   };
+  struct FailedRun {
+    uint64_t run = 0;
+    std::string why;
+  };
   struct Command {
     std::shared_ptr<Exchange> exchange;  // null if a run has ended
     std::string cancelled;               // why, or "" for a new exchange
@@ -157,6 +161,7 @@ class Engine {
   void Drain(int from, const Header& header);
   void RefuseEarly(const Identity& ended);
   void Refuse(int from, const Header& header);
+  std::string WhyLeftOut(const Identity& identity) const;
   void Tell(int other, const Identity& identity, Kind kind, const std::string& why);
   void TellOthers(const Identity& identity, Kind kind, const std::string& why);
   void CountWaiting();
@@ -187,6 +192,7 @@ class Engine {
   std::vector<bool> has_left_;
   std::map<StreamOfSession, std::vector<uint64_t>> newest_run_;  // of each rank
   std::map<StreamOfSession, uint64_t> ended_run_;                // the last one of this rank
+  std::map<StreamOfSession, FailedRun> failed_run_;              // the last one of this rank in which an exchange failed
 };
 
 }  // namespace parallax
