@@ -86,7 +86,7 @@ FILES = {
     "data/grow.yaml": "_target_: grow.make_data\nseed: 5\nbatch_size: 24\n",
 }
 STEPS, BATCH = 12, 24
-SERVERS = ("cluster.servers=2", "partition.num=2")
+SERVERS = ("cluster.servers=2", "partition=fixed", "partition.num=2")
 MODELS = {"keras": (), "graph": ("optimizer=momentum",)}
 
 pytestmark = pytest.mark.timeout(1200)
@@ -255,7 +255,6 @@ REFUSED = {
     "comm.sync=false": "asynchronous training needs the servers of comm=ps",
     "comm.lookahead=on": "choose comm.lookahead=auto",
     "ckpt.delta_steps=2": "on servers, which do not notice what has changed",
-    "cluster.replicas_per_worker=2": "replicas",
 }
 
 
