@@ -18,3 +18,4 @@ def update_placed_variables(rewrite: Rewrite) -> None:
         return
     rewrite.update = ShardedUpdate(rewrite=rewrite, values=dict(rewrite.aggregates))
     rewrite.update.visit_region()
+    rewrite.update.visit_observers()

@@ -26,14 +26,13 @@ from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.routes.ps.state import PsState
 
 
-@rewrite_pass(reads=["update"], writes=["train_op", "step_ops", "sent", "stands_for", "PsState.updated"])
+@rewrite_pass(reads=["update"], writes=["train_op", "step_ops", "sent", "PsState.updated"])
 def update_on_servers(rewrite: Rewrite) -> None:
     """Lets only the chief keep the ops on servers, which all ranks have created under the same names. The other ranks
     wait for the chief instead."""
     update = rewrite.update
     if update is None or not rewrite.plan.by_route(Route.PS):
         return
-    update.visit_observers()
     _refuse_late_exchanges(update)
     own = _own_roots(rewrite, update)
     roots = sorted(own.union(_asked_for_a_number(rewrite, update, own)), key=lambda op: op.name)
