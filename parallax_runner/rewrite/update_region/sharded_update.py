@@ -88,10 +88,17 @@ class ShardedUpdate:
 
     def visit_observers(self) -> None:
         """Visits the ops outside the region that read the region's results. These ops then also read aggregated
-        gradients."""
+        gradients. Those that read rows of the ranks stay as they are: an exchange for them would need all ranks, and
+        nobody can fetch them (api/fetch_check.py)."""
         self.observers = frozenset(map(self.rewrite.op, self.rewrite.single.observers))
         for op in edit.in_order(set(self.observers)):
-            self._visit(op)
+            if not self._reads_rows_of_ranks(op):
+                self._visit(op)
+
+    def _reads_rows_of_ranks(self, op: tf.Operation) -> bool:
+        values = [self.values.get(tensor.name) for tensor in op.inputs]
+        placements = [value.placement for value in values if isinstance(value, ShardedValue)]
+        return any(not placement.is_on_servers for placement in placements)
 
     def _visit(self, op: tf.Operation) -> None:
         self.behind[op] = self._waited_for(op)
