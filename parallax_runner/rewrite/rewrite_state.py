@@ -107,9 +107,9 @@ class Rewrite:
     `placements` contains the placement of each variable or slot that is not stored whole on every rank. `aggregates`
     maps the tensors of gradients to their aggregates, which are where the rows of placed variables are. `update` is the
     traversal of the update region with these aggregates, or None if there are none. `row_orders` maps a number of rows
-    to the permutation that sorts rows collected from all ranks. `counters` are
-    the variables on server 0 that all replicas share. `ahead` describes what a step requests for the next step, or is
-    None. `of_routes` contains what the passes of single routes share (`of_route`).
+    to the permutation that sorts rows collected from all ranks. `counters` are the variables on server 0 that all
+    replicas share. `ahead` describes what a step requests for the next step, or is None. `of_routes` contains what the
+    passes of single routes share (`of_route`).
     """
 
     single: SingleDeviceGraph

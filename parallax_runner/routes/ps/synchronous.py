@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import tensorflow.compat.v1 as tf
 
 from parallax_runner.collectives.chosen import is_exchange
-from parallax_runner.errors import PlanError
+from parallax_runner.errors import PlanError, Setting
 from parallax_runner.graph import edit
 from parallax_runner.graph.devices import server_device
 from parallax_runner.graph.edit import is_write
@@ -64,15 +64,27 @@ def _refuse_late_exchanges(update: ShardedUpdate) -> None:
     """Raises PlanError if the servers' updates need an exchange that waits for an op on a server. The other ranks would
     begin the exchange only when all updates on servers are done."""
     before_updates = edit.ancestors(op for op in update.server_ops if is_write(op))
-    exchanges = [op for op in before_updates if is_exchange(op.type)]
-    for op in sorted(_needed_without(exchanges, update.server_ops), key=lambda op: op.name):
-        awaited = next((control for control in op.control_inputs if control in update.server_ops), None)
-        if awaited is not None:
-            raise PlanError(
-                f"an update on servers needs a value that all workers compute together, but «{op.name}», which this "
-                f"value needs, waits for «{awaited.name}» on a server. Remove this control dependency, or choose "
-                "another comm"
-            )
+    exchanges = sorted((op for op in before_updates if is_exchange(op.type)), key=lambda op: op.name)
+    if not _awaited_on_servers(exchanges, update):
+        return
+    late = next(op for op in exchanges if _awaited_on_servers([op], update))
+    awaited = _awaited_on_servers([late], update)[0]
+    raise PlanError(
+        f"an update on servers needs «{late.name}», which all workers compute together, but which waits for "
+        f"«{awaited.name}» on a server, by a control dependency"
+    ).about(
+        Setting.of("comm", update.rewrite.plan.comm),
+        remedy="remove this control dependency, or choose comm=sharded, which has no servers",
+    )
+
+
+def _awaited_on_servers(roots: Iterable[tf.Operation], update: ShardedUpdate) -> list[tf.Operation]:
+    """Returns the ops of the model on servers for which the roots wait by control dependencies, in the order of their
+    names."""
+    waiting = _needed_without(roots, update.server_ops)
+    awaited = {control for op in waiting for control in op.control_inputs} & update.server_ops
+    originals = {copy: op for op, copies in update.copies.items() for copy in copies}
+    return sorted({originals.get(op, op) for op in awaited}, key=lambda op: op.name)
 
 
 def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.Operation]) -> Iterator[tf.Operation]:

@@ -84,7 +84,8 @@ def test_ranks_take_part_in_an_exchange_that_only_servers_need() -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_exchange_that_waits_for_servers_and_for_which_they_wait_is_refused(rank: int) -> None:
     single = capture(functools.partial(scaled_by_own_rows, waits=True), FEATURES, seed=1)
-    with pytest.raises(PlanError, match="an update on servers needs a value that all workers compute together"):
+    told = r"needs «over_ranks/Sum.*», which all workers .* waits for «ResourceScatterSub» on a server.*comm=sharded"
+    with pytest.raises(PlanError, match=told):
         rewritten(single, rank)
 
 
