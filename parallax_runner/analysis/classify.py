@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from parallax_runner.analysis.compute_times import Moments
 from parallax_runner.analysis.counters import find_counters
+from parallax_runner.analysis.growing import tables_of_keys
 from parallax_runner.analysis.immovable import SERVER_READS, immovable_ops
 from parallax_runner.analysis.initial_rows import whole_initial_values
 from parallax_runner.analysis.lookahead_ids import unknown_ahead
@@ -70,6 +71,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
     in_step = step | edit.ancestors(_ops(graph, [single.loss]))
     transferred = whole_tables(graph, boundary, single.variables, owners, in_step)
     in_parts = updated_in_parts(graph, boundary, single.variables, owners)
+    growing = tables_of_keys(in_step)
     return tuple(
         VariableInfo(
             name=variable.name,
@@ -101,6 +103,7 @@ def classify(single: SingleDeviceGraph) -> tuple[VariableInfo, ...]:
                 single.features.values(),
             ),
             whole_initial_values=whole_initial_values(graph, single.variables, tables[variable.name]),
+            grows=variable.name in growing,
         )
         for variable in single.variables
         if variable.name not in owners

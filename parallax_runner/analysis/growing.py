@@ -46,6 +46,11 @@ def growing_tables(single: SingleDeviceGraph) -> tuple[GrowingTable, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def tables_of_keys(operations: Iterable[tf.Operation]) -> frozenset[str]:
+    """Returns the names of the variables in which these ops write the initial rows of new keys."""
+    return frozenset(call.write.inputs[0].op.name for call in key_calls(operations) if call.write is not None)
+
+
 def _described(call: KeyCall, write: tf.Operation) -> GrowingTable:
     table = call.table
     return GrowingTable(

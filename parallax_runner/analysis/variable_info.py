@@ -84,7 +84,8 @@ class VariableInfo:
     that require a worker to receive or send all rows although the gradient is sparse. `is_updated_in_parts` is set if
     the update for a dense gradient can run separately on each shard. `unknown_ahead` is the reason why the variable's
     rows cannot be requested one step in advance, or None if they can be requested. `whole_initial_values` contains the
-    initial values of the variable and its slots that a process with only some of the rows also makes whole.
+    initial values of the variable and its slots that a process with only some of the rows also makes whole. `grows` is
+    set if the rows belong to the keys of a vocabulary that grows.
     """
 
     name: str
@@ -109,6 +110,7 @@ class VariableInfo:
     unknown_ahead: str | None = None
     immovable_because: str = ""
     whole_initial_values: tuple[WholeInitialValue, ...] = ()
+    grows: bool = False
 
     @property
     def size_bytes(self) -> int:

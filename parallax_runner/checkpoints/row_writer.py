@@ -43,6 +43,13 @@ class RowWriter:
         self._writing = threading.Thread(target=self._prepare, args=(session,), name="warm up", daemon=True)
         self._writing.start()
 
+    def go_on_with(self, ops: CheckpointOps, session: tf.Session) -> None:
+        """Switches to `ops` after variables on servers have been divided into different pieces. Call `rest` before the
+        division changes."""
+        self.ops = ops
+        self._joint = JointSave(ops, self.check_finite, self.copy_bytes)
+        self.warm_up(session)
+
     def is_due(self, step: int, passed: int = 1) -> bool:
         """Returns False: the chief decides, and all ranks receive its vote."""
         return False

@@ -119,7 +119,8 @@ def plan_run(config: RunConfig, single: SingleDeviceGraph, *, measured: Measured
     constants = constants_of(config)
     request = decided(request, cost_model(request, constants))
     plan = with_maps(growing, make_plan(request))
-    plan = dataclasses.replace(plan, notes=(*plan.notes, *check_growing(growing, plan)))
+    notes = check_growing(growing, plan, request.variables, script_runs_steps=request.script_runs_steps)
+    plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
     plan = dataclasses.replace(plan, notes=(*plan.notes, *_check_deltas(config, plan, request.variables, single)))
     check_merged(single, steps_are_common=plan.options.sync and not plan.options.backup_workers)
     tasks = {"worker": plan.workers, "ps": plan.servers} if plan.servers else {}

@@ -38,7 +38,8 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
     is then chosen. Finally, variables whose rows are nearly all touched switch to allreduce if that does not make the
     step noticeably slower.
 
-    A variable with an unknown number of touched rows gets a route that sends rows to their owners.
+    A variable with an unknown number of touched rows gets a route that sends rows to their owners. A variable whose
+    vocabulary grows gets a route on which it can grow, whatever the family.
     """
     found = list(_candidates(variables, model))
     can_be_sent = [routes for routes in found if not_carried(variables, routes) is None]
@@ -51,7 +52,7 @@ def choose_routes(variables: Sequence[VariableInfo], model: CostModel) -> Choice
     told = ", ".join(f"{1000 * total_secs:.3g} ms with {name}" for name, total_secs in by_name.items())
     return Choice(
         routes=best,
-        reasons={variable.name: _reason(variable, model, best[variable.name]) for variable in variables},
+        reasons={variable.name: _told(variable, model, best[variable.name]) for variable in variables},
         notes=(f"auto: the exchanges and updates in a step would take at best {told}",)
         if model.cluster.workers > 1
         else (),
@@ -77,8 +78,8 @@ def _named(routes: Mapping[str, str]) -> str:
 def families() -> Iterator[tuple[str, ...]]:
     """Yields the sets of routes that a plan can use.
 
-    Whole sets are compared, because some costs of a route are paid once for all variables on the route. A plan has at
-    most one kind of row owner.
+    Whole sets are compared, because some costs of a route are paid once for all variables on the route. The rows of
+    variables whose vocabularies do not grow have at most one kind of owner.
     """
     travelling = [route for route in all_routes() if not route.sends_nothing]
     others = [route.name for route in travelling if not route.has_owners]
@@ -89,8 +90,11 @@ def families() -> Iterator[tuple[str, ...]]:
 
 
 def possible_routes(variable: VariableInfo, servers: int) -> tuple[str, ...]:
-    """Returns the routes that the variable can take, in the order of `all_routes`."""
-    return tuple(route.name for route in all_routes() if route.takes(variable, servers=servers))
+    """Returns the routes that the variable can take, in the order of `all_routes`. If its vocabulary grows, these are
+    the routes on which it can grow, if there are any."""
+    taken = [route for route in all_routes() if route.takes(variable, servers=servers)]
+    growing = [route for route in taken if route.grows]
+    return tuple(route.name for route in (growing if variable.grows and growing else taken))
 
 
 def not_carried(variables: Sequence[VariableInfo], routes: Mapping[str, str]) -> VariableInfo | None:
@@ -130,7 +134,7 @@ def _cheapest_route(
 ) -> str | None:
     """Returns the variable's cheapest route within a family, or None for the reasons that `_routes` gives."""
     possible = _possible_in_scope(variable, model.cluster.servers)
-    routes = [route for route in possible if route in family or route_named(route).sends_nothing]
+    routes = [route for route in possible if variable.grows or route in family or route_named(route).sends_nothing]
     costs = _known_costs(variable, model, routes)
     if costs:
         return min(costs, key=lambda route: cost_of(costs[route]))
@@ -170,7 +174,8 @@ def _dense_where_alike(
     total_secs = _total(variables, model, routes)
     limit_secs = total_secs + ALIKE * (model.step_secs(variables, routes) or total_secs)
     for variable in variables:
-        if _nearly_all_touched(variable, model) and variable.server is None:
+        is_free = variable.server is None and not variable.grows
+        if is_free and _nearly_all_touched(variable, model):
             dense = {**routes, variable.name: route_of_kept(GradientKind.DENSE).name}
             if not_carried(variables, dense) is None and _total(variables, model, dense) <= limit_secs:
                 routes = dense
@@ -195,6 +200,11 @@ def _total(variables: Sequence[VariableInfo], model: CostModel, routes: Mapping[
     own_secs = once.before_secs + once.after_secs + sum(cost.own_secs for cost in costs)
     aside_secs = once.aside_secs + sum(cost.aside_secs for cost in costs)
     return own_secs + max(0.0, aside_secs - (model.compute_secs() or 0.0))
+
+
+def _told(variable: VariableInfo, model: CostModel, route: str) -> str:
+    """Returns the reason for a route. A vocabulary that grows has no choice."""
+    return route_named(route).reason(variable) if variable.grows else _reason(variable, model, route)
 
 
 def _reason(variable: VariableInfo, model: CostModel, route: str) -> str:

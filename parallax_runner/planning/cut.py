@@ -86,7 +86,8 @@ def _in_equal_pieces(variables: Sequence[VariableInfo], least: Mapping[str, int]
     Of the variables with the most pieces, the largest keeps its number of pieces. A variable never gets more pieces
     than it has rows, or fewer pieces than its minimum in `least`, which a script sets.
     """
-    sparse = [variable for variable in variables if variable.gradient is GradientKind.SPARSE]
+    # No server has the rows of a vocabulary that grows.
+    sparse = [one for one in variables if one.gradient is GradientKind.SPARSE and not one.grows]
     finest = max((variable.min_partitions or 1 for variable in sparse), default=1)
     largest = max((_whole_bytes(one) for one in sparse if (one.min_partitions or 1) == finest), default=1)
     return [

@@ -39,7 +39,7 @@ def _refuse_servers(table: VariableInfo, route: str, plan: Plan, delta_steps: in
         raise PlanError(
             f"comm={plan.comm} has the rows of «{table.name}» on servers, which do not notice what has changed since a "
             "checkpoint"
-        ).about(Setting(KEY, str(delta_steps)), remedy="choose comm=sharded, comm=mpi or comm=local, or omit this key")
+        ).about(Setting(KEY, str(delta_steps)), remedy="choose comm=sharded or comm=local, or omit this key")
 
 
 def _refuse_columns(table: VariableInfo, by_columns: Collection[str], delta_steps: int) -> None:

@@ -11,9 +11,10 @@ from parallax_runner.planning.plan_request import PlanRequest
 from parallax_runner.routes.registry import route_named
 
 
-def in_effect(request: PlanRequest) -> CommOptions:
-    """Returns the options of the request, with lookahead turned off if something prevents it."""
-    if _hindrance(request) is None:
+def in_effect(request: PlanRequest, routes: Mapping[str, str] | None = None) -> CommOptions:
+    """Returns the options of the request, with lookahead turned off if something prevents it. `routes` are those of the
+    variables, if they are known."""
+    if _hindrance(request, routes or {}) is None:
         return request.options
     return dataclasses.replace(request.options, lookahead=Lookahead.OFF)
 
@@ -35,7 +36,7 @@ def lookahead_notes(
         if request.options.lookahead is Lookahead.ON:
             yield "comm.lookahead=on has no effect: it needs variables whose rows are owned by ranks (comm=sharded)"
         return
-    reason = _hindrance(request)
+    reason = _hindrance(request, routes)
     if reason is not None:
         yield f"no rows are requested in advance: {reason}"
         return
@@ -58,8 +59,10 @@ def _has_owned_rows(variable: VariableInfo, route: str) -> bool:
     return variable.gradient is GradientKind.SPARSE and route_named(route).asks_ahead
 
 
-def _hindrance(request: PlanRequest) -> str | None:
+def _hindrance(request: PlanRequest, routes: Mapping[str, str]) -> str | None:
     """Returns the reason why no rows at all are requested in advance, or None if there is no such reason."""
+    if any(route_named(route).on_servers for route in routes.values()):
+        return "variables are on servers, and a session with servers has no threads apart for the next step"
     if request.replicas_per_worker > 1:
         return "a worker has several replicas"
     if request.script_runs_steps:

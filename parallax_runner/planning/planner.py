@@ -11,15 +11,15 @@ from parallax_runner.errors import PlanError, Setting
 from parallax_runner.plan.comm_options import CommOptions
 from parallax_runner.plan.format_bytes import format_bytes
 from parallax_runner.plan.plan import Plan, VariablePlan, WholeTable
-from parallax_runner.planning.choose import ADDED_UP, Choice, not_carried
+from parallax_runner.planning.choose import ADDED_UP, not_carried
 from parallax_runner.planning.cost.sent_bytes import predict_sent_bytes
 from parallax_runner.planning.cut import cut_variables, refuse_more_pieces_than_rows
 from parallax_runner.planning.lookahead import in_effect, lookahead_notes
 from parallax_runner.planning.placement import held_unevenly, place
 from parallax_runner.planning.plan_request import PlanRequest
+from parallax_runner.planning.preset import choose_by_preset, is_mixed, notes_on_mixed
 from parallax_runner.routes.allgather.planning import ROUTE as ALLGATHER
-from parallax_runner.routes.local.planning import ROUTE as LOCAL
-from parallax_runner.routes.registry import route_named, route_of_kept
+from parallax_runner.routes.registry import route_named
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -29,10 +29,10 @@ def make_plan(request: PlanRequest) -> Plan:
     """
     comm, options, preset = request.comm, request.options, request.routes
     variables = cut_variables(request.variables, request.partitions, request.cut)
-    choice = request.choice or _by_preset(variables, request)
+    choice = request.choice or choose_by_preset(variables, request)
     routes = choice.routes
     _refuse_what_ranks_cannot_send(variables, routes, comm)
-    used = in_effect(request)
+    used = in_effect(request, routes)
     served = [variable for variable in variables if route_named(routes[variable.name]).on_servers]
     refuse_more_pieces_than_rows(served)
     if options.sync:
@@ -77,18 +77,6 @@ def make_plan(request: PlanRequest) -> Plan:
         differ_unmerged=tuple(variable.name for variable in variables if variable.nonlinear_op),
         counters=_counters(variables, options),
     )
-
-
-def _by_preset(variables: Sequence[VariableInfo], request: PlanRequest) -> Choice:
-    """Returns the routes that the preset chooses for the variables, and the reasons for these routes."""
-    preset = request.routes
-    if preset is None:
-        raise PlanError("set comm.routes, which chooses the routes of dense and sparse gradients").about(
-            Setting.of("comm", request.comm)
-        )
-    routes = {variable.name: _route(variable, request.comm, preset, request.servers) for variable in variables}
-    reasons = {variable.name: _reason(variable, routes[variable.name], request.options) for variable in variables}
-    return Choice(routes, reasons)
 
 
 def _whole_tables(variable: VariableInfo, route: str) -> tuple[WholeTable, ...]:
@@ -146,12 +134,6 @@ def _trained_as_none_can_add(variable: VariableInfo) -> bool:
     return variable.gradient is not GradientKind.NONE and variable.dtype not in ADDED_UP
 
 
-def _reason(variable: VariableInfo, route: str, options: CommOptions) -> str:
-    if variable.counts and not options.waits_for_all:
-        return "counts the updates of all replicas, on server 0"
-    return route_named(route).reason(variable)
-
-
 def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[str, ...]:
     """Returns the names of the variables that count the updates of all replicas on a server."""
     if options.waits_for_all:
@@ -170,39 +152,15 @@ def _counters(variables: Sequence[VariableInfo], options: CommOptions) -> tuple[
     return tuple(variable.name for variable in counters)
 
 
-def _route(variable: VariableInfo, comm: str, preset: RoutesConfig, servers: int) -> str:
-    """Returns the preset's route for a variable, or a replacement.
-
-    If the preset has servers, a variable whose device scope names a server is placed on servers. If the preset has
-    collectives, a variable that cannot be moved stays with the ranks.
-    """
-    wanted = {GradientKind.DENSE: preset.dense, GradientKind.SPARSE: preset.sparse}.get(variable.gradient)
-    if wanted is None:
-        return LOCAL.name
-    if route_named(wanted).sends_nothing:
-        return wanted
-    if variable.server is not None and not variable.immovable_op and route_named(preset.sparse).on_servers:
-        return preset.sparse
-    if route_named(wanted).takes(variable, servers=servers):
-        return wanted
-    if route_named(preset.dense).is_collective:
-        return route_of_kept(variable.gradient).name
-    raise PlanError(
-        f"variable «{variable.name}» cannot be on a server, because «{variable.immovable_op}» "
-        f"{variable.immovable_because or 'uses it directly'}."
-    ).about(Setting.of("comm", comm), remedy="Otherwise, choose comm=hybrid or comm=mpi")
-
-
 def _notes(
     variables: Sequence[VariableInfo], request: PlanRequest, preset: RoutesConfig | None, routes: Mapping[str, str]
 ) -> list[str]:
-    kinds = {variable.gradient for variable in variables}
     on_servers = {name for name, route in routes.items() if route_named(route).on_servers}
     splits = any(v.gradient is GradientKind.SPARSE and v.name in on_servers for v in variables)
-    notes = _notes_on_mixed(request.comm, preset, kinds, set(routes.values()))
+    notes = list(notes_on_mixed(request.comm, preset, variables, routes))
     if request.partitions > 1 and not splits:
         notes.append(f"partition.num={request.partitions} has no effect: no sparse variable is on a server")
-    if _is_mixed(preset):
+    if is_mixed(preset):
         notes += _notes_on_immovable(variables)
     notes += _notes_on_device_scopes(variables, routes)
     return notes
@@ -275,24 +233,6 @@ def _notes_on_options(request: PlanRequest, routes: Mapping[str, str], served: S
             yield "comm.ps.local_aggregation=false has no effect: a worker has one replica"
         elif not options.sync:
             yield "comm.ps.local_aggregation=false has no effect: each replica pushes immediately"
-
-
-def _is_mixed(preset: RoutesConfig | None) -> bool:
-    """Returns whether a preset uses collectives for dense gradients, and owners of rows for sparse gradients."""
-    return preset is not None and route_named(preset.dense).is_collective and route_named(preset.sparse).has_owners
-
-
-def _notes_on_mixed(comm: str, preset: RoutesConfig | None, kinds: set[GradientKind], used: set[str]) -> list[str]:
-    if preset is None or not _is_mixed(preset):
-        return []
-    has_servers = route_named(preset.sparse).on_servers
-    if GradientKind.SPARSE not in kinds and preset.sparse not in used:
-        return [
-            f"no sparse variable: {comm} is the same as mpi" + (", and no server is started" if has_servers else "")
-        ]
-    if GradientKind.DENSE not in kinds and has_servers and used <= {preset.sparse, LOCAL.name}:
-        return [f"no dense variable: {comm} is the same as {preset.sparse}, and no collective runs"]
-    return []
 
 
 def _kept(route: str) -> str:

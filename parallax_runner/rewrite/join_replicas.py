@@ -38,7 +38,9 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
     vote, votes = add_votes(first) if needs_all_ranks(first.plan) else (None, None)
     place_on_worker(first)
     validation_sums, validation_last = _metrics_of_validation(first, single.validation_metrics)
-    variables = _logical_variables(first)
+    with tf.device(first.worker_device or None):
+        variables = _logical_variables(first)
+        vocabularies = vocabulary_counts(first, variables)
     return DistributedGraph(
         graph=first.graph,
         prefixes=tuple(rewrite.prefix for rewrite in replicas),
@@ -69,7 +71,7 @@ def joined(replicas: Sequence[Rewrite], *, worker: int) -> DistributedGraph:
         device=first.worker_device,
         finite_gradients=finite_gradients(list(replicas)),
         with_gradients=tuple(gradient.variable for gradient in single.gradients),
-        vocabularies=vocabulary_counts(first, variables),
+        vocabularies=vocabularies,
         vote=vote,
         votes=votes,
         ahead=first.ahead,

@@ -24,6 +24,7 @@ from parallax_runner.rewrite.replica import start_replica
 from parallax_runner.rewrite.rewrite_pass import RewritePass, check_order
 from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.schedule.send_early import send_early
+from parallax_runner.rewrite.update_region.update_placed import update_placed_variables
 from parallax_runner.routes.rewriting import RouteRewriting, rewritings
 
 
@@ -46,6 +47,8 @@ def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
         ),
         *(one for route in routes for one in route.exchange),
         *(one for route in routes for one in route.place),
+        *(one for route in routes for one in route.aggregate),
+        update_placed_variables,
         *(one for route in routes for one in route.update),
         merge_declared_variables,
         skip_nonfinite_steps,

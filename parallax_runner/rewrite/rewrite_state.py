@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import tensorflow.compat.v1 as tf
 
@@ -14,6 +14,10 @@ from parallax_runner.plan.plan import Plan
 from parallax_runner.rewrite.distributed_graph import Admission, Ahead
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.placement import Placement
+
+if TYPE_CHECKING:
+    from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
+    from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 
 State = TypeVar("State")
 
@@ -100,9 +104,12 @@ class Rewrite:
     this rank. `applied` is true if the step changes variables, or None if every step changes them. `stands_for` has the
     same meaning as in `DistributedGraph`.
 
-    `placements` contains the placement of each variable or slot that is not stored whole on every rank. `counters` are
-    the variables on server 0 that all replicas share. `ahead` describes what a step requests for the next step, or is
-    None. `of_routes` contains what the passes of single routes share (`of_route`).
+    `placements` contains the placement of each variable or slot that is not stored whole on every rank. `aggregates`
+    maps the tensors of gradients to their aggregates, which are where the rows of placed variables are. `update` is the
+    traversal of the update region with these aggregates, or None if there are none. `row_orders` maps a number of rows
+    to the permutation that sorts rows collected from all ranks. `counters` are the variables on server 0 that all
+    replicas share. `ahead` describes what a step requests for the next step, or is None. `of_routes` contains what the
+    passes of single routes share (`of_route`).
     """
 
     single: SingleDeviceGraph
@@ -123,6 +130,9 @@ class Rewrite:
     applied: tf.Tensor | None = None
     stands_for: dict[str, tf.Tensor] = field(default_factory=dict)
     placements: dict[str, Placement] = field(default_factory=dict)
+    aggregates: dict[str, ShardedValue] = field(default_factory=dict)
+    update: ShardedUpdate | None = None
+    row_orders: dict[int, tf.Tensor] = field(default_factory=dict)
     counters: set[str] = field(default_factory=set)
     initializers: Initializers = field(default_factory=Initializers)
     coordination: Coordination = field(default_factory=Coordination)

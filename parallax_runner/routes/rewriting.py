@@ -19,9 +19,11 @@ class RouteRewriting:
     rewrite/passes.py defines the order of all passes. `exchange` passes replace gradients with the gradients of all
     ranks. Until the `place` passes run, each rank holds whole variables. `place` passes distribute variables over
     servers or ranks, redirect reads, and set `Rewrite.placements`. A placement creates the pieces that checkpoints read
-    and restore. `update` passes make the update of placed variables run where the variables are. After these passes, no
-    op of the step may use the original handle of a placed variable. `after` passes run when the graph of the step is
-    complete.
+    and restore. `aggregate` passes bring the gradients of placed variables to their rows, and set `Rewrite.aggregates`.
+    Then one traversal of the update region makes the updates of all variables with such aggregates run where the rows
+    are, and sets `Rewrite.update`. A route whose steps do not wait for all ranks updates its variables itself, and sets
+    no aggregates. `update` passes complete the update. After these passes, no op of the step may use the original
+    handle of a placed variable. `after` passes run when the graph of the step is complete.
 
     `state` is a dataclass, all of whose fields have defaults. A replica keeps one instance of it
     (`Rewrite.of_route(state)`) for what the passes of this route hand to each other. A pass declares a field as
@@ -30,6 +32,7 @@ class RouteRewriting:
 
     exchange: tuple[RewritePass, ...] = ()
     place: tuple[RewritePass, ...] = ()
+    aggregate: tuple[RewritePass, ...] = ()
     update: tuple[RewritePass, ...] = ()
     after: tuple[RewritePass, ...] = ()
     state: type | None = None
@@ -37,7 +40,7 @@ class RouteRewriting:
     @property
     def passes(self) -> tuple[RewritePass, ...]:
         """All passes of the route."""
-        return (*self.exchange, *self.place, *self.update, *self.after)
+        return (*self.exchange, *self.place, *self.aggregate, *self.update, *self.after)
 
 
 def rewritings() -> list[RouteRewriting]:

@@ -66,7 +66,7 @@ class Route(RouteTraits, ABC):
             module. The name is empty if there is nothing to rewrite.
         exchanges: the exchanges from `Constants` that the route uses, with their volumes. A calibration measures these
             exchanges.
-        has_owners: whether each row has an owner that serves and updates the row. A plan has at most one kind of owner.
+        has_owners: whether each row has an owner that serves and updates the row.
         asks_ahead: whether rows can be requested from their owners during the previous step.
         grows: whether a vocabulary can grow on this route, because its passes ask the owners of new keys for rows.
         kept_gradient: the kind of gradient that takes this route if every rank must keep the whole variable.

@@ -267,7 +267,7 @@ class StepRunner:
         change."""
         if self.losses:
             self.report()
-        if isinstance(self.saver, CheckpointSaver):
+        if self.saver:
             self.saver.rest()
 
     def go_on_with(self, graph: Graph) -> None:
@@ -275,7 +275,7 @@ class StepRunner:
         self.session, self.distributed = graph.session, graph.distributed
         for of_graph in ("peers", "ahead"):
             self.__dict__.pop(of_graph, None)
-        if isinstance(self.saver, CheckpointSaver):
+        if self.saver:
             self.saver.go_on_with(graph.checkpoints, self.session)
 
     def end(self, meanwhile: Callable[[], None] = lambda: None) -> None:

@@ -164,7 +164,7 @@ def test_keys_of_a_full_bucket_share_rows(folder: Path) -> None:
 
 # For the other refusals see test_planning_growing.py and test_analysis_growing.py.
 REFUSED = {
-    "comm=hybrid": "choose comm=sharded, or comm=local",
+    "comm=mpi": "choose comm=sharded or comm=hybrid, or comm=local",
     "model.capacity=1000": "capacity=1000, expected at least 1024",
     "model=step_without_inserts": "call the model with training=True in the training step",
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.integration.test_fit import run
 
 PAGE = Path(__file__).parents[2] / "docs" / "growing.md"
@@ -25,9 +27,10 @@ def told(script: str, plain: str, folder: Path) -> list[int]:
     return list(map(int, re.findall(r"\d+", found[0])))
 
 
-def test_the_script_trains_as_plain_keras(tmp_path: Path) -> None:
+@pytest.mark.parametrize("comm", ["sharded", "hybrid"])
+def test_the_script_trains_as_plain_keras(comm: str, tmp_path: Path) -> None:
     (plain,) = re.findall(r"With `(model\.fit\(.*?\))` in place", PAGE.read_text(encoding="utf-8"))
-    keys, distinct = told(GROWS, plain, tmp_path)
+    keys, distinct = told(GROWS.replace('comm="sharded"', f'comm="{comm}"'), plain, tmp_path)
     assert keys == distinct > 100
 
 

@@ -83,12 +83,12 @@ class Case:
 
     `ranks` are processes, with `replicas` copies of the graph in each. `user_parts` is the number of pieces of the
     user's own partitioner, 1 without one. In step `spoilt_step` the last replica's data has a NaN, and on_nan=skip is
-    set. With `reroute`, such as "other.allgather", sparse variables with that word in their names use another route.
-    With `recuts`, such as "1_3", variables are recut into these numbers of pieces during the run, each time in a new
-    session. With `splits_dense`, dense variables on servers are cut too, although they are small. `rows` says whether
-    the next step touches some, all or none of the rows of a step. If `uneven`, ranks have different numbers of
-    examples, in some steps none. A `kind` other than «graph» is captured from plain Keras, or from a step with a tape;
-    `model` and `optimizer` are then those of `keras_models` and `keras_optimizers`.
+    set. With `reroute`, such as "other.allgather", sparse variables with that word in their own names, without those of
+    scopes, use another route. With `recuts`, such as "1_3", variables are recut into these numbers of pieces during the
+    run, each time in a new session. With `splits_dense`, dense variables on servers are cut too, although they are
+    small. `rows` says whether the next step touches some, all or none of the rows of a step. If `uneven`, ranks have
+    different numbers of examples, in some steps none. A `kind` other than «graph» is captured from plain Keras, or from
+    a step with a tape; `model` and `optimizer` are then those of `keras_models` and `keras_optimizers`.
     """
 
     comm: str = "hybrid"
@@ -162,7 +162,8 @@ class Case:
         if self.reroute is None:
             return plan
         part, _, route = self.reroute.partition(".")
-        chosen = {v.name for v in plan.variables if v.gradient == "sparse" and part in v.name}
+        sparse = [v.name for v in plan.variables if v.gradient == "sparse"]
+        chosen = {name for name in sparse if part in name.rpartition("/")[2]}
         assert chosen
         routes = {v.name: route if v.name in chosen else v.route for v in plan.variables}
         return self._plan(single, Choice(routes=routes, reasons=dict.fromkeys(routes, "a test")))

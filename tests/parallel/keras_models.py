@@ -241,6 +241,21 @@ def passing(optimizer: str) -> Any:
     return model
 
 
+def growing_beside(optimizer: str) -> Any:
+    """A table that grows, one whose keys come and go, and one that does not grow."""
+    given = _inputs("key", "keys", "passing", "ids", "x")
+    table = GrowingEmbedding(WIDTH, 1024, overflow="shared", seed=5, name="table")
+    rules = {"admit": {"min_count": 2}, "evict": {"unused_steps": 2, "every_steps": 3}}
+    passing = GrowingEmbedding(2, 8192, scale=0.5, seed=6, **rules, name="coming")
+    static = layers.Embedding(ROWS, WIDTH, name="static")(given["ids"])
+    words = layers.GlobalAveragePooling1D()(table(given["keys"]))
+    lasting = table(given["key"]) * given["x"] + words
+    x = layers.Concatenate()([lasting, layers.GlobalAveragePooling1D()(passing(given["passing"])), static])
+    model = _compiled(keras.Model(given, layers.Dense(1)(layers.Dense(4, activation="tanh")(x))), optimizer)
+    passing.set_optimizer(model.optimizer)
+    return model
+
+
 def lstm(optimizer: str) -> Any:
     """Row 0 stands for no word, which is masked."""
     given = _inputs("words")
@@ -514,6 +529,7 @@ MODELS: dict[str, TracedModel] = {
     "shared": TracedModel(shared, ("ids", "words", "x", "y")),
     "growing": TracedModel(growing, ("key", "keys", "x", "y")),
     "passing": TracedModel(passing, ("key", "passing", "x", "y")),
+    "growing_beside": TracedModel(growing_beside, ("key", "keys", "passing", "ids", "x", "y")),
     "lstm": TracedModel(lstm, ("words", "y")),
     "gru": TracedModel(gru, ("words", "y")),
     "convolutions": TracedModel(convolutions, ("words", "image", "y")),

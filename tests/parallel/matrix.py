@@ -7,6 +7,7 @@ from tests.parallel.case_lists.devices import device_cases, placed_cases
 from tests.parallel.case_lists.faulty import faulty_cases
 from tests.parallel.case_lists.pairs import AXES, full_column, pairwise
 from tests.parallel.case_lists.routes import (
+    cases_of_both_owners,
     densified_cases,
     lookahead_cases,
     recut_cases,
@@ -50,6 +51,7 @@ def special_cases() -> list[Case]:
         *device_cases(),
         *densified_cases(),
         *sharded_cases(),
+        *cases_of_both_owners(),
         *recut_cases(),
         *lookahead_cases(),
         *split_cases(),

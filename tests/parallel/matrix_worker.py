@@ -105,8 +105,8 @@ def run_case(run_dir: Path, number: int, case: Case, rank: int, target: str) -> 
                 batch = case.validation_batch(rank)
                 feed = {distributed.validation_features[name]: array for name, array in batch.items()}
                 save(run_dir / f"{number}_validation_{rank}.npz", session.run(evaluated(single, distributed), feed))
-            if case.recuts and rank == 0:
-                save(run_dir / f"{number}_saved_0.npz", checkpoints.snapshot(session))
+            if case.recuts and (rank == 0 or checkpoints.is_collective):
+                save(run_dir / f"{number}_saved_{rank}.npz", checkpoints.snapshot(session))
     save(run_dir / f"{number}_losses_{rank}.npz", {"losses": np.array(losses), "sent_bytes": np.array(sent)})
     if rank == 0:
         (run_dir / f"{number}_trace.json").write_text(json.dumps(executed(metadata)))

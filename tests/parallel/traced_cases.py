@@ -33,6 +33,7 @@ TAPE_SUMS = ("from_mirrored", "summed")
 WITH_TABLE = "with_table"
 GROWING = "growing"
 PASSING = "passing"  # keys come and go
+GROWING_BESIDE = "growing_beside"  # a table that does not grow
 WITHOUT_OPTIMIZER = "module"
 SHORT = "bfloat16"
 LAZY = "lazy"
@@ -99,6 +100,7 @@ BASIC = [
     _case("strings", "adagrad", "sharded"),
     _case(GROWING, "adam", "sharded", 3),
     _case(PASSING, "adagrad", "sharded", 3),
+    _case(GROWING_BESIDE, "adam", "hybrid", 3) | {"partitions": 2},
 ]
 
 
@@ -188,7 +190,7 @@ def _divided() -> list[dict[str, Any]]:
 
 
 def _growing() -> list[dict[str, Any]]:
-    """Returns cases with vocabularies that grow, which only one mode trains."""
+    """Returns cases with vocabularies that grow, in the modes that train them."""
     return [
         GROWS,
         _case(GROWING, "adagrad", "sharded"),
@@ -208,6 +210,16 @@ def _growing() -> list[dict[str, Any]]:
         _case(PASSING, "ema", "sharded", 3),
         _case(PASSING, "accumulation", "sharded"),
         _case(PASSING, "adagrad", "sharded", 3) | {"uneven": True},
+        _case(GROWING, "adam", "hybrid"),
+        _case(GROWING_BESIDE, "adam", "hybrid", 3) | {"partitions": 2},
+        _case(GROWING_BESIDE, "adagrad", "hybrid") | {"partitions": 2},
+        _case(GROWING_BESIDE, "momentum", "hybrid") | {"partitions": 2},
+        _case(GROWING_BESIDE, "adagrad", "hybrid", 3) | {"uneven": True},
+        _case(GROWING_BESIDE, "momentum", "hybrid", 3) | {"partitions": 2, "recuts": "4_1"},
+        _case(GROWING_BESIDE, "global_clipnorm", "hybrid", 3) | {"partitions": 4},
+        _case(GROWING_BESIDE, "adamw", "hybrid") | {"partitions": 3},
+        _case(GROWING_BESIDE, "ema", "hybrid", 3) | {"partitions": 2},
+        _case(GROWING_BESIDE, "adam", "sharded"),
     ]
 
 
@@ -234,7 +246,7 @@ SUMMED = _case("summed", "adam", "hybrid")
 
 
 def faulty() -> list[dict[str, Any]]:
-    """Returns one case for each fault of `traced_faults`."""
+    """Returns at least one case for each fault of `traced_faults`."""
     return [
         _case("functional", "momentum", "mpi") | {"fault": "dropped_dependency"},
         _case("dropout", "sgd", "hybrid") | {"fault": "one_seed"},
@@ -242,6 +254,7 @@ def faulty() -> list[dict[str, Any]]:
         _case("loaded", "sgd", "sharded") | {"fault": "ignored_weights"},
         _case("functional", "sgd", "hybrid") | {"fault": "initialized_again"},
         _case(GROWING, "adagrad", "sharded") | {"fault": "two_rows_of_a_key"},
+        _case(GROWING_BESIDE, "adagrad", "hybrid") | {"fault": "two_rows_of_a_key"},
         _case(PASSING, "adagrad", "sharded") | {"fault": "kept_slots"},
         _case(PASSING, "adagrad", "sharded") | {"fault": "one_count_for_each_rank"},
     ]

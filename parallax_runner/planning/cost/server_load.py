@@ -60,7 +60,7 @@ class ServerLoad:
 def _groups(variables: Sequence[VariableInfo], *, together: bool) -> list[list[VariableInfo]]:
     """Returns the variables that can be on servers, in the groups that are placed one by one."""
     kinds = (GradientKind.DENSE, GradientKind.SPARSE)
-    movable = [one for one in variables if one.gradient in kinds and one.immovable_op is None]
+    movable = [one for one in variables if one.gradient in kinds and one.immovable_op is None and not one.grows]
     if together:
         return [movable]
     return [[one for one in movable if one.gradient is kind] for kind in kinds]

@@ -75,6 +75,11 @@ class ShardedUpdate:
         self.divisions = {op: slice_division(op) for op in self.rewrite.region if op.type in IF_TYPES}
         self.aggregates = {name: value for name, value in self.values.items() if isinstance(value, ShardedValue)}
 
+    @property
+    def all_copies(self) -> set[tf.Operation]:
+        """All ops that replace ops of the region."""
+        return {copy for copies in self.copies.values() for copy in copies}
+
     def visit_region(self) -> None:
         """Visits each op of the update region once."""
         for op in edit.in_order(set(self.rewrite.region)):
@@ -83,10 +88,17 @@ class ShardedUpdate:
 
     def visit_observers(self) -> None:
         """Visits the ops outside the region that read the region's results. These ops then also read aggregated
-        gradients."""
+        gradients. Those that read rows of the ranks stay as they are: an exchange for them would need all ranks, and
+        nobody can fetch them (api/fetch_check.py)."""
         self.observers = frozenset(map(self.rewrite.op, self.rewrite.single.observers))
         for op in edit.in_order(set(self.observers)):
-            self._visit(op)
+            if not self._reads_rows_of_ranks(op):
+                self._visit(op)
+
+    def _reads_rows_of_ranks(self, op: tf.Operation) -> bool:
+        values = [self.values.get(tensor.name) for tensor in op.inputs]
+        placements = [value.placement for value in values if isinstance(value, ShardedValue)]
+        return any(not placement.is_on_servers for placement in placements)
 
     def _visit(self, op: tf.Operation) -> None:
         self.behind[op] = self._waited_for(op)
@@ -122,7 +134,10 @@ class ShardedUpdate:
     def _treatment(self, op: tf.Operation, inputs: list[Value]) -> Treatment:
         operands = [value.operand if isinstance(value, ShardedValue) else Operand(value.shape) for value in inputs]
         how = treatment(op, operands, self.divisions.get(op))
-        if self.rewrite.plan.options.ps.boundary_among_servers or not isinstance(how, OnShards | InParts | Divides):
+        if not isinstance(how, OnShards | InParts | Divides):
+            return how
+        is_on_servers = any(isinstance(value, ShardedValue) and value.placement.is_on_servers for value in inputs)
+        if self.rewrite.plan.options.ps.boundary_among_servers or not is_on_servers:
             return how
         return how if op.type in ON_IDS and isinstance(operands[0].content, Ids) else None
 

@@ -21,7 +21,6 @@ from parallax_runner.rewrite.row_order import row_order
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 from parallax_runner.routes.alltoall.lookup import ask, looked_up
-from parallax_runner.routes.alltoall.state import AlltoallState
 
 # A variable is sent to the chief in messages of at most this size, so that the collectives of other ranks' steps can
 # run in between.
@@ -204,7 +203,7 @@ def whole_on_chief(rewrite: Rewrite, own: tf.Tensor, placement: OverRanks, *, na
 def _row_order(rewrite: Rewrite, placement: OverRanks) -> tf.Tensor:
     """Returns the position of each row when rows are ordered by rank. Variables with the same number of rows share the
     result."""
-    rows, orders = placement.rows, rewrite.of_route(AlltoallState).row_orders
+    rows, orders = placement.rows, rewrite.row_orders
     if rows not in orders:
         counts = [placement.count(rank) for rank in range(placement.ranks)]
         dtype = tf.int32 if rows < 2**31 else tf.int64

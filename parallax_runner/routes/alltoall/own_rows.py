@@ -46,13 +46,13 @@ class Lookup:
         "stands_for",
         "AlltoallState.known_ids",
         "AlltoallState.waves",
-        "AlltoallState.row_orders",
+        "row_orders",
     ],
 )
 def spread_over_ranks(rewrite: Rewrite) -> None:
     """Creates this rank's part of every variable on the alltoall route and of its slots, and redirects their reads.
 
-    Reads in the update region are not changed here. update_own_rows.py redirects these reads.
+    Reads in the update region are not changed here. rewrite/update_region/update_placed.py redirects these reads.
     """
     variables = {variable.name: variable for variable in rewrite.single.variables}
     lookups: list[Lookup] = []

@@ -81,6 +81,8 @@ class Alltoall(Route):
 
     def reason(self, variable: VariableInfo) -> str:
         """Returns the reason as one sentence."""
+        if variable.grows:
+            return "the vocabulary grows, so the ranks own its keys and rows"
         return "sparse: only the rows that a step touches are sent, to and from the ranks that own them"
 
     def lengths_vary(self, plan: Plan) -> bool:

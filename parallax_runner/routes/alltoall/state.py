@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import tensorflow.compat.v1 as tf
-
 if TYPE_CHECKING:
     from parallax_runner.routes.alltoall.known_ids import KnownIds
     from parallax_runner.routes.alltoall.lookahead_rows import Wave
@@ -16,11 +14,9 @@ if TYPE_CHECKING:
 class AlltoallState:
     """The state of one replica.
 
-    `known_ids` lists the ids of rows that were looked up in variables that are spread over ranks. `row_orders` maps a
-    number of rows to the permutation that sorts rows collected from all ranks. `waves` lists the lookups whose rows can
-    be requested during the previous step.
+    `known_ids` lists the ids of rows that were looked up in variables that are spread over ranks. `waves` lists the
+    lookups whose rows can be requested during the previous step.
     """
 
     known_ids: list[KnownIds] = field(default_factory=list)
-    row_orders: dict[int, tf.Tensor] = field(default_factory=dict)
     waves: list[Wave] = field(default_factory=list)

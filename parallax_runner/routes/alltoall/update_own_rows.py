@@ -1,4 +1,5 @@
-"""Pass for variables that are spread over the ranks: send gradients to the owners of the rows, which update these rows.
+"""Passes for variables that are spread over the ranks: send gradients to the owners of the rows, which update these
+rows.
 
 Every rank runs the same update on its own rows. A result over all rows, such as a norm, is summed over the ranks.
 """
@@ -16,7 +17,6 @@ from parallax_runner.plan.plan import Route
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 from parallax_runner.rewrite.schedule.buckets import buckets_to_owners
-from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 from parallax_runner.routes.alltoall.add_up import merge_message
 from parallax_runner.routes.alltoall.by_table import cut
@@ -29,22 +29,26 @@ from parallax_runner.routes.alltoall.row_exchange import Exchange, Message
 
 @rewrite_pass(
     reads=["placements", "AlltoallState.known_ids"],
-    writes=["train_op", "gradients", "replaced", "sent", "AlltoallState.row_orders"],
+    writes=["aggregates", "gradients", "replaced", "sent"],
 )
-def update_own_rows(rewrite: Rewrite) -> None:
-    """Makes each rank sum or average the gradients of all ranks for its own rows, and update these rows."""
+def send_to_owners(rewrite: Rewrite) -> None:
+    """Makes each rank sum or average the gradients of all ranks for its own rows."""
     gradients = rewrite.gradients_by(Route.ALLTOALL)
     if not gradients:
         return
-    values: dict[str, ShardedValue] = {}
     for number, together in enumerate(buckets_to_owners(rewrite, gradients)):
         with tf.name_scope(f"push_{number}/"):
             exchange = _exchange(rewrite, together, name=f"push_{number}")
             arrived = _send(exchange, together)
-            values |= _aggregates(rewrite, together, arrived, exchange)
-    update = ShardedUpdate(rewrite=rewrite, values=values)
-    update.visit_region()
-    if rewrite.train_op in update.copies:
+            rewrite.aggregates |= _aggregates(rewrite, together, arrived, exchange)
+
+
+@rewrite_pass(reads=["update"], writes=["train_op"])
+def update_own_rows(rewrite: Rewrite) -> None:
+    """Makes each rank run all copies of the train op, if the train op itself updates a variable. If there are servers,
+    their pass has done so."""
+    update = rewrite.update
+    if update is not None and rewrite.train_op in update.copies:
         rewrite.train_op = tf.group(*update.copies[rewrite.train_op])
 
 

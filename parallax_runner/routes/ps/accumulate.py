@@ -12,11 +12,22 @@ from parallax_runner.rewrite.exchange.compression import compress, decompress
 from parallax_runner.rewrite.exchange.sent import Sent
 from parallax_runner.rewrite.exchange.sum_dtype import added, adding_dtype, to_add
 from parallax_runner.rewrite.placement import Shard
+from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import RankGradient, Rewrite
 from parallax_runner.rewrite.update_region.sharded_value import ShardedValue
 from parallax_runner.routes.ps.casts import before_widening
 from parallax_runner.routes.ps.on_servers import OnServers, on_servers, split_by_owner
 from parallax_runner.routes.ps.state import PsState
+
+
+@rewrite_pass(
+    reads=["gradients", "placements", "coordination", "PsState.pushes"], writes=["aggregates", "step_ops", "sent"]
+)
+def accumulate_gradients(rewrite: Rewrite) -> None:
+    """Makes all ranks push gradients of variables on the ps route, if every step waits for all ranks. The passes that
+    build other steps push gradients themselves."""
+    if rewrite.plan.options.waits_for_all:
+        rewrite.aggregates |= accumulate_on_servers(rewrite)
 
 
 def accumulate_on_servers(rewrite: Rewrite) -> dict[str, ShardedValue]:

@@ -1,5 +1,6 @@
 """The ps route: variables on servers. All ranks push gradients to the servers and read variables from them."""
 
+from parallax_runner.routes.ps.accumulate import accumulate_gradients
 from parallax_runner.routes.ps.aggregate_within_worker import aggregate_within_worker
 from parallax_runner.routes.ps.asynchronous import share_counters, update_at_once
 from parallax_runner.routes.ps.backup_workers import update_with_backup
@@ -12,7 +13,8 @@ from parallax_runner.routes.rewriting import RouteRewriting
 REWRITING = RouteRewriting(
     exchange=(aggregate_within_worker,),
     place=(shard_variables,),
-    update=(share_counters, update_at_once, update_with_backup, update_on_servers),
+    aggregate=(share_counters, update_at_once, update_with_backup, accumulate_gradients),
+    update=(update_on_servers,),
     after=(replicate_dense_variables,),
     state=PsState,
 )

@@ -1,6 +1,8 @@
 """Pass: build a synchronous step on parameter servers.
 
-Every rank pushes. The chief takes the aggregates, runs the update on the servers and then releases the other ranks.
+Every rank pushes. The chief takes the aggregates, runs the update on the servers and then releases the other ranks. If
+the rows of other variables are on the ranks, each rank also updates its own rows, and takes part in the exchanges that
+an update needs.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from collections.abc import Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
+from parallax_runner.collectives.chosen import is_exchange
+from parallax_runner.errors import PlanError, Setting
 from parallax_runner.graph import edit
 from parallax_runner.graph.devices import server_device
 from parallax_runner.graph.edit import is_write
@@ -19,25 +23,17 @@ from parallax_runner.rewrite.exchange.signals import announce, receive
 from parallax_runner.rewrite.rewrite_pass import rewrite_pass
 from parallax_runner.rewrite.rewrite_state import Rewrite
 from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
-from parallax_runner.routes.ps.accumulate import accumulate_on_servers
 from parallax_runner.routes.ps.state import PsState
 
 
-@rewrite_pass(
-    reads=["gradients", "placements", "PsState.pushes", "coordination"],
-    writes=["train_op", "step_ops", "sent", "stands_for", "PsState.updated"],
-)
+@rewrite_pass(reads=["update"], writes=["train_op", "step_ops", "sent", "PsState.updated"])
 def update_on_servers(rewrite: Rewrite) -> None:
-    """Moves the updates of variables on the ps route to the servers that hold the variables.
-
-    All ranks create the same ops, under the same names. Afterwards, only the chief keeps the ops on servers. The other
-    ranks wait for the chief instead.
-    """
-    if not rewrite.plan.options.waits_for_all or not rewrite.plan.by_route(Route.PS):
+    """Lets only the chief keep the ops on servers, which all ranks have created under the same names. The other ranks
+    wait for the chief instead."""
+    update = rewrite.update
+    if update is None or not rewrite.plan.by_route(Route.PS):
         return
-    update = ShardedUpdate(rewrite=rewrite, values=dict(accumulate_on_servers(rewrite)))
-    update.visit_region()
-    update.visit_observers()
+    _refuse_late_exchanges(update)
     own = _own_roots(rewrite, update)
     roots = sorted(own.union(_asked_for_a_number(rewrite, update, own)), key=lambda op: op.name)
     followed = _needed_without(roots, update.server_ops)
@@ -51,13 +47,44 @@ def update_on_servers(rewrite: Rewrite) -> None:
 def _own_roots(rewrite: Rewrite, update: ShardedUpdate) -> set[tf.Operation]:
     """Returns the parts of the train op that a rank other than the chief runs: all parts except ops on servers.
 
-    The result includes the rank's own writes (global_step, dense updates) that the train op reaches only through ops on
-    servers.
+    The result includes the rank's own writes (global_step, dense updates, own rows) and the exchanges that the
+    train op reaches only through ops on servers: an exchange needs all ranks.
     """
     copies = update.copies.get(rewrite.train_op)
     needed = edit.ancestors(copies or [rewrite.train_op])
-    writes = [op for op in needed if op in rewrite.region and op not in update.server_ops and is_write(op)]
-    return {*([] if copies else [rewrite.train_op]), *writes}
+    of_rank = (rewrite.region | update.all_copies) - update.server_ops
+    own = {op for op in needed & of_rank if is_write(op)}
+    if not copies:
+        own.add(rewrite.train_op)
+    reached = _needed_without(own, update.server_ops)
+    return own | {op for op in needed - reached if is_exchange(op.type)}
+
+
+def _refuse_late_exchanges(update: ShardedUpdate) -> None:
+    """Raises PlanError if the servers' updates need an exchange that waits for an op on a server. The other ranks would
+    begin the exchange only when all updates on servers are done."""
+    before_updates = edit.ancestors(op for op in update.server_ops if is_write(op))
+    exchanges = sorted((op for op in before_updates if is_exchange(op.type)), key=lambda op: op.name)
+    if not _awaited_on_servers(exchanges, update):
+        return
+    late = next(op for op in exchanges if _awaited_on_servers([op], update))
+    awaited = _awaited_on_servers([late], update)[0]
+    raise PlanError(
+        f"an update on servers needs «{late.name}», which all workers compute together, but which waits for "
+        f"«{awaited.name}» on a server, by a control dependency"
+    ).about(
+        Setting.of("comm", update.rewrite.plan.comm),
+        remedy="remove this control dependency, or choose comm=sharded, which has no servers",
+    )
+
+
+def _awaited_on_servers(roots: Iterable[tf.Operation], update: ShardedUpdate) -> list[tf.Operation]:
+    """Returns the ops of the model on servers for which the roots wait by control dependencies, in the order of their
+    names."""
+    waiting = _needed_without(roots, update.server_ops)
+    awaited = {control for op in waiting for control in op.control_inputs} & update.server_ops
+    originals = {copy: op for op, copies in update.copies.items() for copy in copies}
+    return sorted({originals.get(op, op) for op in awaited}, key=lambda op: op.name)
 
 
 def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.Operation]) -> Iterator[tf.Operation]:
@@ -72,8 +99,8 @@ def _asked_for_a_number(rewrite: Rewrite, update: ShardedUpdate, roots: set[tf.O
     behind_large = _behind(large, update.server_ops)
     for op in map(rewrite.op, rewrite.single.asked):
         if op in update.copies:
-            stand_in = rewrite.stands_for.get(op.outputs[0].name)
-            if stand_in is not None:
+            stand_in = update.values.get(op.outputs[0].name)
+            if isinstance(stand_in, tf.Tensor):
                 yield stand_in.op
         elif op not in behind_large:
             yield op

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.parallel import traced_cases
 from tests.parallel.case_lists.faulty import FAULTS
+from tests.parallel.case_lists.routes import BOTH_OWNERS
 from tests.parallel.cases import Case
 
 # The planted faults of Keras models and steps in the default tier.
@@ -18,6 +19,7 @@ BASIC = frozenset(
         Case(comm="ps", model="on_tasks", optimizer="adam", clip=True),
         # Three ranks: rows owned by ranks, and variables that are recut, with a step that is left out.
         Case(comm="sharded", model="two_waves", ranks=3, optimizer="momentum"),
+        BOTH_OWNERS,
         Case(optimizer="adam", ranks=3, clip=True, partitions=2, recuts="4_4_13", spoilt_step=4),
         # Pairs whose ops tests compare.
         *(

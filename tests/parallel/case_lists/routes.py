@@ -42,6 +42,41 @@ def recut_cases() -> list[Case]:
     ]
 
 
+def cases_of_both_owners() -> list[Case]:
+    """Returns cases in which servers own the rows of one table, and ranks those of the other: every optimizer, and all
+    kinds of updates."""
+    both = Case(comm="hybrid", reroute="other.alltoall")
+    return [
+        BOTH_OWNERS,
+        *(
+            dataclasses.replace(both, optimizer=optimizer, clip=True, ranks=ranks, partitions=partitions)
+            for optimizer, ranks, partitions in zip(OPTIMIZERS, itertools.cycle((2, 3)), itertools.cycle((2, 1, 4)))
+        ),
+        *(
+            dataclasses.replace(both, model=model, optimizer=optimizer, ranks=ranks, partitions=2, clip=ranks == 3)
+            for model, optimizer, ranks in (
+                ("batch_norm", "adam", 3),
+                ("decay_after", "adam", 3),
+                ("row_decay", "momentum", 2),
+                ("padding", "adam", 3),
+                ("normalized", "adagrad", 3),
+                ("halves", "adam", 2),
+            )
+        ),
+        dataclasses.replace(both, optimizer="momentum", average_sparse=False, gradients="sparse", partitions=3),
+        dataclasses.replace(both, optimizer="keras_adam_clipped", ranks=3, partitions=2),
+        dataclasses.replace(both, optimizer="keras_adamw", partitions=4),
+        dataclasses.replace(both, optimizer="adam", clip=True, partitions=4, uneven=True),
+        dataclasses.replace(both, optimizer="adam", clip=True, partitions=4, among_servers=False),
+        dataclasses.replace(both, optimizer="adam", clip=True, ranks=3, recuts="4_1", spoilt_step=4),
+        Case(comm="hybrid", reroute="table.alltoall", optimizer="adam", clip=True, ranks=3, lookahead="off"),
+    ]
+
+
+# The case of the default tier: a norm of all gradients is added up on servers, by the ranks, and on each rank.
+BOTH_OWNERS = Case(comm="hybrid", reroute="other.alltoall", optimizer="adam", clip=True, ranks=3, partitions=2)
+
+
 def sharded_cases() -> list[Case]:
     """Returns cases with rows owned by ranks: every optimizer beside the pairs of axes, and all kinds of updates."""
     return [

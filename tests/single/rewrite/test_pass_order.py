@@ -20,6 +20,7 @@ from parallax_runner.rewrite.passes import all_passes
 from parallax_runner.rewrite.replica import start_replica
 from parallax_runner.rewrite.rewrite_pass import FIELDS, PassOrderError, RewritePass, check_order, rewrite_pass
 from parallax_runner.rewrite.rewrite_state import Rewrite
+from parallax_runner.rewrite.update_region.sharded_update import ShardedUpdate
 from parallax_runner.routes.ps.state import PsState
 from parallax_runner.routes.rewriting import rewritings
 from tests.single.plans import plan_of, with_options
@@ -85,13 +86,16 @@ def value_of(rewrite: RecordedRewrite, field: str) -> Any:
 
 def contents(value: Any) -> Any:
     """What is equal only as long as nothing in a field of the state changes."""
+    if isinstance(value, ShardedUpdate):  # has the state itself
+        return id(value)
     if isinstance(value, dict):
         return {key: contents(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [contents(each) for each in value]
     if isinstance(value, set):
         return set(value)
-    if dataclasses.is_dataclass(value) and not value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    params = getattr(value, "__dataclass_params__", None)
+    if params is not None and not params.frozen:
         return [contents(getattr(value, field.name)) for field in dataclasses.fields(value)]
     return id(value)
 
@@ -104,9 +108,11 @@ class Used:
     changed: set[str] = dataclasses.field(default_factory=set)
 
 
-def recorded(single: SingleDeviceGraph, plan: Plan) -> tuple[tf.Graph, list[RecordedRewrite]]:
-    """The replicas of the second worker of a plan, or of the only one."""
-    worker = min(1, plan.workers - 1)
+def recorded(
+    single: SingleDeviceGraph, plan: Plan, *, is_chief: bool = False
+) -> tuple[tf.Graph, list[RecordedRewrite]]:
+    """The replicas of the second worker of a plan, or of the only one; or those of the chief."""
+    worker = 0 if is_chief else min(1, plan.workers - 1)
     replicas: list[RecordedRewrite] = []
     with tf.Graph().as_default() as graph:
         for number in range(plan.replicas_per_worker):
@@ -191,6 +197,11 @@ def growing_model(features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.reduce_sum(table(features["ids"], training=True), axis=1)
 
 
+def growing_beside_table(features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """A vocabulary that grows beside a table that does not, so that ranks own rows, and servers own rows."""
+    return growing_model(features) + lookup_model(features)
+
+
 def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     """Plans that make every pass do all that it can."""
 
@@ -212,9 +223,10 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
     together = dataclasses.replace(ps, replicas_per_worker=2)
     shared = dataclasses.replace(ps, counters=counters)
     three, direct_three = (dataclasses.replace(plan, workers=3) for plan in (shared, direct_ps))
-    growing = captured(growing_model)
+    growing, beside = captured(growing_model), captured(growing_beside_table, process=clip)
     return [
         (growing, planned(growing, "sharded")),
+        (beside, planned(beside, "hybrid", partitions=2)),
         *((single, planned(single, comm, partitions=2)) for comm in ("local", "mpi", "ps", "hybrid", "sharded")),
         *((one, planned(one, "sharded")) for one in reading),
         *((counting, planned(counting, comm)) for comm in ("mpi", "ps")),
@@ -235,8 +247,10 @@ def scenarios() -> list[tuple[SingleDeviceGraph, Plan]]:
 
 def test_passes_read_and_write_what_they_declare_and_no_more() -> None:
     used: defaultdict[str, Used] = defaultdict(Used)
-    for single, plan in scenarios():
-        graph, replicas = recorded(single, plan)
+    of_ranks = [recorded(single, plan) for single, plan in scenarios()]
+    with_servers = captured(process=clip)
+    of_ranks.append(recorded(with_servers, planned(with_servers, "hybrid"), is_chief=True))
+    for graph, replicas in of_ranks:
         for one in all_passes():
             run(one, graph, replicas, used[one.name])
             assert faults(one, used[one.name]) == []
@@ -276,9 +290,10 @@ def test_a_field_that_the_state_does_not_have_cannot_be_declared() -> None:
 @pytest.mark.parametrize(
     ("moved", "before", "message"),
     [
-        ("update_on_servers", "shard_variables", "reads coordination, placements, which no earlier pass writes"),
+        ("accumulate_gradients", "shard_variables", "reads coordination, placements, which no earlier pass writes"),
+        ("update_on_servers", "update_placed_variables", "reads update, which no earlier pass writes"),
         ("replicate_dense_variables", "share_counters", "reads PsState.updated, which no earlier pass writes"),
-        ("update_own_rows", "spread_over_ranks", "reads AlltoallState.known_ids, which no earlier pass writes"),
+        ("send_to_owners", "spread_over_ranks", "reads AlltoallState.known_ids, which no earlier pass writes"),
         ("send_early", "skip_nonfinite_steps", "reads .*sent.*, which the later pass skip_nonfinite_steps writes"),
     ],
 )
