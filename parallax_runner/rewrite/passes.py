@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import chain
 
 import tensorflow.compat.v1 as tf
 
@@ -37,22 +38,20 @@ def order_of(routes: Collection[RouteRewriting]) -> tuple[RewritePass, ...]:
         for one in route.passes:
             one.check_state(route.state)
     passes = (
-        *(
-            check_fed_alike,
-            sum_where_asked,
-            divide_by_all_ranks,
-            weigh_by_share,
-            merge_sparse_gradients,
-            skip_deduplication,
-        ),
-        *(one for route in routes for one in route.exchange),
-        *(one for route in routes for one in route.place),
-        *(one for route in routes for one in route.aggregate),
+        check_fed_alike,
+        sum_where_asked,
+        divide_by_all_ranks,
+        weigh_by_share,
+        merge_sparse_gradients,
+        skip_deduplication,
+        *chain.from_iterable(route.exchange for route in routes),
+        *chain.from_iterable(route.place for route in routes),
+        *chain.from_iterable(route.aggregate for route in routes),
         update_placed_variables,
-        *(one for route in routes for one in route.update),
+        *chain.from_iterable(route.update for route in routes),
         merge_declared_variables,
         skip_nonfinite_steps,
-        *(one for route in routes for one in route.after),
+        *chain.from_iterable(route.after for route in routes),
         send_early,
     )
     check_order(passes)
