@@ -128,32 +128,35 @@ def rows(rank: int, size: int) -> dict[str, Any]:
 
 
 def waiting(rank: int, _size: int) -> dict[str, Any]:
-    """How much CPU time the communication thread needs while it waits for rank 0."""
+    """How much CPU time the communication thread needs while it waits for rank 0, and how often it sleeps."""
     found = {}
     with tf.Graph().as_default(), tf.Session() as session:
         tensor = ops.sum_of_one(tf.ones([1000]), name="waits")
         for name, (times, late_secs) in WAITS.items():
             cpu_secs = waited_secs = 0.0
+            sleeps = 0
             for _ in range(times):
                 session.run(tensor)  # all ranks are here
+                sleeps_before = _sleeps_of_thread("exchanges")
                 cpu_before, started = _cpu_secs_of_thread("exchanges"), time.monotonic()
                 if rank == 0:
                     time.sleep(late_secs)
                 session.run(tensor)
                 waited_secs += time.monotonic() - started
                 cpu_secs += _cpu_secs_of_thread("exchanges") - cpu_before
-            found[name] = {"cpu_secs": cpu_secs, "secs": waited_secs}
+                sleeps += _sleeps_of_thread("exchanges") - sleeps_before
+            found[name] = {"cpu_secs": cpu_secs, "secs": waited_secs, "sleeps": sleeps}
         return found
 
 
 def idle(_rank: int, _size: int) -> dict[str, Any]:
-    """How often the communication thread begins to wait while nothing is exchanged. Unlike its CPU time, this does not
-    depend on other work of the machine."""
+    """How often the communication thread sleeps while nothing is exchanged. Unlike its CPU time, this does not depend on
+    other work of the machine."""
     while native_ops().transfers() > 0:
         time.sleep(LATE_SECS)
-    before, started = _waits_of_thread("exchanges"), time.monotonic()
+    before, started = _sleeps_of_thread("exchanges"), time.monotonic()
     time.sleep(IDLE_SECS)
-    return {"waits": _waits_of_thread("exchanges") - before, "secs": time.monotonic() - started}
+    return {"sleeps": _sleeps_of_thread("exchanges") - before, "secs": time.monotonic() - started}
 
 
 def _cpu_secs_of_thread(name: str) -> float:
@@ -162,8 +165,8 @@ def _cpu_secs_of_thread(name: str) -> float:
     return time.clock_gettime(clock)
 
 
-def _waits_of_thread(name: str) -> int:
-    """Returns how often a thread of this process has stopped to wait for something."""
+def _sleeps_of_thread(name: str) -> int:
+    """Returns how often a thread of this process has stopped to sleep, or to wait for a lock."""
     lines = (_thread(name) / "status").read_text().splitlines()
     values = dict(line.split(":", 1) for line in lines)
     return int(values["voluntary_ctxt_switches"])

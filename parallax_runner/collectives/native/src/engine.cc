@@ -20,6 +20,9 @@ constexpr auto kShortestPause = std::chrono::microseconds(10);
 constexpr auto kLongestPause = std::chrono::microseconds(100);
 constexpr auto kLongWait = std::chrono::milliseconds(20);  // after this time, pauses may be longer
 constexpr auto kLongestPauseOfLongWait = std::chrono::microseconds(2000);
+// If all ranks can ring this rank's bell. Pauses still end, because MPI rings no bell between the parts of a message.
+constexpr auto kLongWaitWithBells = std::chrono::milliseconds(1);
+constexpr auto kLongestPauseWithBells = std::chrono::microseconds(10000);
 // How often a rank without exchanges looks for messages. Other ranks may wait for an exchange that it has left out.
 constexpr auto kIdlePause = std::chrono::milliseconds(100);
 constexpr auto kAwaitedAfter = std::chrono::seconds(5);  // train.stall_timeout_secs is at least 10 s
@@ -85,8 +88,10 @@ std::string Engine::Join() {
   int is_initialized = 0, provided = MPI_THREAD_SINGLE;
   MPI_Initialized(&is_initialized);
   if (!is_initialized) {
-    // Otherwise the first 64 KB of each piece leave before the receiver asks for it. The user's own value remains.
+    // The user's own values remain. Otherwise the first 64 KB of each piece leave before the receiver asks for it.
     setenv("OMPI_MCA_btl_tcp_rndv_eager_limit", "4096", /*overwrite=*/0);
+    // Otherwise a header with a payload of over 4 KB goes to a rank of this host in parts, which wait for both threads.
+    setenv("OMPI_MCA_btl_sm_eager_limit", std::to_string(kInlineBytes + 4096).c_str(), /*overwrite=*/0);
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) return "MPI does not start";
     must_finalize_ = true;
   } else {
@@ -101,6 +106,7 @@ std::string Engine::Join() {
   MPI_Comm on_host;
   MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &on_host);
   MPI_Comm_rank(on_host, &local_rank_);
+  bells_.Connect(comm_, on_host);
   MPI_Comm_free(&on_host);
   transfers_.Connect(comm_, size_);
   next_tag_.assign(size_, 0);
@@ -116,7 +122,7 @@ void Engine::Leave() {
     std::lock_guard<std::mutex> lock(mutex_);
     leaves_ = true;
   }
-  wakes_.notify_one();
+  bells_.RingOwn();
   thread_.join();
   is_joined_ = false;
   if (must_finalize_) MPI_Finalize();
@@ -152,7 +158,7 @@ void Engine::Post(std::shared_ptr<Exchange> exchange) {
     std::lock_guard<std::mutex> lock(mutex_);
     commands_.push_back({std::move(exchange), "", Identity()});
   }
-  wakes_.notify_one();
+  bells_.RingOwn();
 }
 
 void Engine::EndRun(const Identity& identity) {
@@ -166,7 +172,7 @@ void Engine::Cancel(const std::shared_ptr<Exchange>& exchange, const std::string
     std::lock_guard<std::mutex> lock(mutex_);
     commands_.push_back({exchange, why, Identity()});
   }
-  wakes_.notify_one();
+  bells_.RingOwn();
 }
 
 // --- The thread ------------------------------------------------------------------------------------------------------
@@ -178,9 +184,11 @@ void Engine::Run() {
   auto last_progress = Clock::now();
   auto next_report = Clock::now() + std::chrono::seconds(1);
   while (true) {
+    const uint32_t rings = bells_.Rings();
     bool is_progress = TakeCommands();
     is_progress |= TakeMessages();
     is_progress |= transfers_.Test();
+    bells_.RingThoseDue();
     CountWaiting();
     const bool is_busy = !exchanges_.empty() || transfers_.Count() > 0;
     if (is_busy && Clock::now() > next_report) {
@@ -192,16 +200,19 @@ void Engine::Run() {
       pause = kShortestPause;
       continue;
     }
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (!commands_.empty()) continue;
-    if (leaves_) break;
-    if (is_busy) {
-      wakes_.wait_for(lock, pause);
-      const bool is_long = Clock::now() - last_progress > kLongWait;
-      pause = std::min(pause * 3 / 2, is_long ? kLongestPauseOfLongWait : kLongestPause);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!commands_.empty()) continue;
+      if (leaves_) break;
+      if (!is_busy) awaited_ = Awaited();
+    }
+    if (!is_busy) {
+      bells_.SleepUnlessRung(rings, kIdlePause, Doorbells::Listens::kToThisRank);
+    } else if (bells_.SleepUnlessRung(rings, pause, Doorbells::Listens::kToAllRanks)) {
+      last_progress = Clock::now();
+      pause = kShortestPause;
     } else {
-      awaited_ = Awaited();
-      wakes_.wait_for(lock, kIdlePause);
+      pause = std::min(pause * 2, LongestPause(Clock::now() - last_progress));
     }
   }
   FailAll("rank " + std::to_string(rank_) + " has ended");
@@ -210,8 +221,15 @@ void Engine::Run() {
   const auto end = Clock::now() + std::chrono::milliseconds(200);
   while (transfers_.Count() > 0 && Clock::now() < end) {
     transfers_.Test();
+    bells_.RingThoseDue();
     std::this_thread::sleep_for(kShortestPause);
   }
+}
+
+// Returns how long the thread may sleep although something is under way. `wait` is the time without progress.
+std::chrono::microseconds Engine::LongestPause(Clock::duration wait) const {
+  if (bells_.AllRanksRing()) return wait > kLongWaitWithBells ? kLongestPauseWithBells : kLongestPause;
+  return wait > kLongWait ? kLongestPauseOfLongWait : kLongestPause;
 }
 
 void Engine::CountWaiting() {

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -18,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "doorbells.h"
 #include "message.h"
 #include "transfers.h"
 
@@ -164,6 +164,7 @@ class Engine {
   std::string WhyLeftOut(const Identity& identity) const;
   void Tell(int other, const Identity& identity, Kind kind, const std::string& why);
   void TellOthers(const Identity& identity, Kind kind, const std::string& why);
+  std::chrono::microseconds LongestPause(Clock::duration wait) const;
   void CountWaiting();
   void ReportWaiting();
   void FailAll(const std::string& why);
@@ -175,9 +176,9 @@ class Engine {
   int rank_ = 0, size_ = 1, local_rank_ = 0;
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::thread thread_;
+  Doorbells bells_;
 
   std::mutex mutex_;
-  std::condition_variable wakes_;
   std::deque<Command> commands_;
   bool leaves_ = false;
   std::map<std::string, Session> sessions_;
@@ -186,7 +187,7 @@ class Engine {
   // The thread's own.
   std::map<Identity, std::shared_ptr<Exchange>> exchanges_;
   std::map<Identity, std::vector<std::pair<int, Received>>> early_;
-  Transfers transfers_{[this](const std::string& error) { FailAll(error); }};
+  Transfers transfers_{bells_, [this](const std::string& error) { FailAll(error); }};
   uint64_t begun_exchanges_ = 0;
   std::vector<int32_t> next_tag_;
   std::vector<bool> has_left_;

@@ -29,6 +29,7 @@ void Transfers::SendMessage(int to, int tag, std::vector<char> message) {
   MPI_Request handle;
   const int code = MPI_Isend(kept->data(), static_cast<int>(kept->size()), MPI_BYTE, to, tag, comm_, &handle);
   if (Check(code, "MPI_Isend")) Add(handle, kept, nullptr);
+  bells_.RingSoon(to);
 }
 
 void Transfers::SendPayload(int to, int tag, const char* data, int64_t bytes, Held held) {
@@ -50,6 +51,7 @@ void Transfers::SendNextPiece(const std::shared_ptr<Outgoing>& outgoing) {
   if (!Check(code, "MPI_Isend")) return;
   outgoing->begun_bytes += count;
   Add(handle, outgoing->held, [this, outgoing] { SendNextPiece(outgoing); });
+  bells_.RingSoon(outgoing->to);
 }
 
 void Transfers::Receive(Incoming incoming) {
@@ -78,10 +80,12 @@ bool Transfers::ReceiveNextPiece(Sender& sender, const std::shared_ptr<Incoming>
   if (!Check(code, "MPI_Irecv")) return false;
   incoming->begun_bytes += count;
   sender.pieces_under_way += 1;
+  bells_.RingSoon(incoming->from);  // MPI may have asked it for the piece
   // Messages of one tag come in their order, so pieces end in their order.
   Add(handle, incoming->held, [this, &sender, incoming, count] {
     sender.pieces_under_way -= 1;
     incoming->arrived_bytes += count;
+    bells_.RingSoon(incoming->from);  // it may offer the next piece
     ReceiveNextPieces(sender);
     if (incoming->on_arrived) incoming->on_arrived(incoming->arrived_bytes);
   });

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "doorbells.h"
+
 namespace parallax {
 
 // Keeps memory alive while MPI reads or writes it.
@@ -48,7 +50,8 @@ struct Incoming {
 class Transfers {
  public:
   // `on_error` gets an error of MPI in words.
-  explicit Transfers(std::function<void(const std::string& error)> on_error) : on_error_(std::move(on_error)) {}
+  Transfers(Doorbells& bells, std::function<void(const std::string& error)> on_error)
+      : bells_(bells), on_error_(std::move(on_error)) {}
   void Connect(MPI_Comm comm, int size);
 
   void SendMessage(int to, int tag, std::vector<char> message);
@@ -84,6 +87,7 @@ class Transfers {
   void Add(MPI_Request request, Held held, std::function<void()> on_end);
   void DropEnded();
 
+  Doorbells& bells_;
   const std::function<void(const std::string&)> on_error_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::vector<Sender> senders_;
