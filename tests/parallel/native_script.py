@@ -150,8 +150,8 @@ def waiting(rank: int, _size: int) -> dict[str, Any]:
 
 
 def idle(_rank: int, _size: int) -> dict[str, Any]:
-    """How often the communication thread sleeps while nothing is exchanged. Unlike its CPU time, this does not depend on
-    other work of the machine."""
+    """How often the communication thread sleeps while nothing is exchanged. Unlike its CPU time, this does not depend
+    on other work of the machine."""
     while native_ops().transfers() > 0:
         time.sleep(LATE_SECS)
     before, started = _sleeps_of_thread("exchanges"), time.monotonic()
