@@ -13,15 +13,15 @@
 namespace parallax {
 
 // MPI has no call that sleeps until something arrives. So the ranks of a host share memory with a bell for each rank.
-// Whoever sends something to a rank, or takes something from it, then rings its bell. A bell only ends a sleep: what has
-// arrived is still MPI's to tell.
+// Whoever sends something to a rank, or takes something from it, then rings its bell. A bell only ends a sleep: MPI still
+// tells what has arrived.
 class Doorbells {
  public:
   // Whose rings end a sleep.
   enum class Listens : uint32_t { kToNobody = 0, kToThisRank = 1, kToAllRanks = 2 };
 
-  // All ranks of `on_host` call this together. Their bells have the numbers of their ranks in `comm`. If they cannot share
-  // memory, no rank can ring the bell of another one.
+  // All ranks of `on_host` call this together. The number of a rank is that in `comm`. If they cannot share memory, no
+  // rank can ring the bell of another one.
   void Connect(MPI_Comm comm, MPI_Comm on_host);
   // Returns whether all other ranks can ring this rank's bell.
   bool AllRanksRing() const { return all_ranks_ring_; }

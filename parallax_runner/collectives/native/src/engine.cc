@@ -6,9 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
-
-#include "tensorflow/core/framework/types.h"
 
 namespace parallax {
 namespace {
@@ -28,55 +25,7 @@ constexpr auto kIdlePause = std::chrono::milliseconds(100);
 constexpr auto kAwaitedAfter = std::chrono::seconds(5);  // train.stall_timeout_secs is at least 10 s
 constexpr auto kReportAfter = std::chrono::seconds(30);
 
-const char* NameOf(Kind kind) {
-  switch (kind) {
-    case Kind::kSum:
-      return "a sum";
-    case Kind::kGather:
-      return "a concatenation";
-    case Kind::kAllToAll:
-      return "an exchange of rows";
-    case Kind::kBroadcast:
-      return "a broadcast";
-    default:
-      return "a message";
-  }
-}
-
-std::string Described(const Content& content) {
-  std::string text = NameOf(content.kind);
-  text += " of " + tensorflow::DataTypeString(static_cast<tensorflow::DataType>(content.dtype));
-  if (content.kind == Kind::kSum || content.kind == Kind::kBroadcast) {
-    return text + " with " + std::to_string(content.rows) + " elements";
-  }
-  return text + " with rows of " + std::to_string(content.row_bytes) + " bytes";
-}
-
-bool IsOlder(const Identity& one, const Identity& other) {
-  return one.epoch == other.epoch && one.stream == other.stream && one.run < other.run;
-}
-
 }  // namespace
-
-uint64_t Fingerprint(const std::string& text) {
-  uint64_t hash = 14695981039346656037u;
-  for (const unsigned char byte : text) hash = (hash ^ byte) * 1099511628211u;
-  return hash;
-}
-
-std::string Exchange::Explain(const Content& other) const {
-  const bool is_alike =
-      other.kind == content_.kind && other.dtype == content_.dtype && other.row_bytes == content_.row_bytes;
-  const bool must_be_as_long = content_.kind == Kind::kSum || content_.kind == Kind::kBroadcast;
-  if (is_alike && (!must_be_as_long || other.rows == content_.rows)) return "";
-  return Described(other);
-}
-
-std::string Exchange::Unheard() const {
-  std::string ranks;
-  for (const int other : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(other);
-  return ranks.empty() ? "" : "nothing has come from rank " + ranks;
-}
 
 Engine& Engine::Instance() {
   static Engine* engine = new Engine();  // is never destroyed, because its thread may outlive static objects
@@ -126,28 +75,6 @@ void Engine::Leave() {
   thread_.join();
   is_joined_ = false;
   if (must_finalize_) MPI_Finalize();
-}
-
-Identity Engine::Next(const std::string& session, int64_t step, uint64_t stream, uint64_t key, uint64_t frame,
-                      int64_t iteration) {
-  Identity identity;
-  identity.stream = stream;
-  identity.key = key;
-  identity.frame = frame;
-  identity.iteration = iteration;
-  std::lock_guard<std::mutex> lock(mutex_);
-  auto [found, is_new] = sessions_.try_emplace(session);
-  if (is_new) found->second.epoch = static_cast<uint32_t>(sessions_.size());
-  Runs& runs = found->second.streams[stream];
-  if (runs.step != step) {
-    runs.step = step;
-    runs.run += 1;
-    runs.repeats.clear();
-  }
-  identity.epoch = found->second.epoch;
-  identity.run = runs.run;
-  identity.repeat = runs.repeats[{key, frame, iteration}]++;
-  return identity;
 }
 
 void Engine::Post(std::shared_ptr<Exchange> exchange) {
@@ -234,9 +161,7 @@ std::chrono::microseconds Engine::LongestPause(Clock::duration wait) const {
 
 void Engine::CountWaiting() {
   transfers_under_way_ = transfers_.Count();
-  int early = 0;
-  for (const auto& entry : early_) early += static_cast<int>(entry.second.size());
-  early_messages_ = early;
+  early_messages_ = early_.Count();
 }
 
 bool Engine::TakeCommands() {
@@ -257,20 +182,19 @@ bool Engine::TakeCommands() {
   return !commands.empty();
 }
 
+Engine::RunsOfStream& Engine::RunsOf(const Identity& identity) {
+  RunsOfStream& runs = runs_[{identity.epoch, identity.stream}];
+  if (runs.newest.empty()) runs.newest.assign(size_, 0);
+  return runs;
+}
+
 void Engine::Begin(const std::shared_ptr<Exchange>& exchange) {
   if (exchange->is_finished) return;  // the run was cancelled between the registration of the callback and `Post`
   const Identity& identity = exchange->identity();
-  auto& newest = newest_run_[{identity.epoch, identity.stream}];
-  if (newest.empty()) newest.assign(size_, 0);
+  std::vector<uint64_t>& newest = RunsOf(identity).newest;
   newest[rank_] = std::max(newest[rank_], identity.run);
-  for (auto entry = early_.begin(); entry != early_.end();) {
-    if (!IsOlder(entry->first, identity)) {
-      ++entry;
-      continue;
-    }
-    for (auto& [from, message] : entry->second) Drain(from, message.header);
-    entry = early_.erase(entry);
-  }
+  const auto is_left = [&identity](int, const Header& header) { return IsOfEarlierRun(header.identity, identity); };
+  for (const auto& [from, message] : early_.TakeIf(is_left)) Drain(from, message.header);
   exchange->urgency.order = begun_exchanges_++;
   exchanges_[identity] = exchange;
   for (const int other : exchange->missing) {
@@ -280,12 +204,7 @@ void Engine::Begin(const std::shared_ptr<Exchange>& exchange) {
     }
   }
   exchange->Start(*this);
-  const auto found = early_.find(identity);
-  if (found != early_.end()) {
-    auto messages = std::move(found->second);
-    early_.erase(found);
-    for (auto& [from, message] : messages) DeliverTo(exchange, from, std::move(message));
-  }
+  for (auto& [from, message] : early_.Take(identity)) DeliverTo(exchange, from, std::move(message));
   FinishIfDone(exchange);
   for (int other = 0; other < size_; ++other) {
     if (newest[other] > identity.run) DropOlder(other, identity);
@@ -324,28 +243,27 @@ void Engine::Deliver(int from, Received message) {
     for (const auto& exchange : waiting) Fail(exchange, "rank " + std::to_string(from) + " has ended", true);
     return;
   }
-  auto& runs = newest_run_[{identity.epoch, identity.stream}];
-  if (runs.empty()) runs.assign(size_, 0);
-  if (identity.run > runs[from]) {
-    runs[from] = identity.run;
+  RunsOfStream& runs = RunsOf(identity);
+  if (identity.run > runs.newest[from]) {
+    runs.newest[from] = identity.run;
     DropOlder(from, identity);
     DropEarly(from, identity);
   }
   const auto found = exchanges_.find(identity);
   if (found != exchanges_.end()) {
     DeliverTo(found->second, from, std::move(message));
-  } else if (identity.run < runs[rank_]) {
+  } else if (identity.run < runs.newest[rank_]) {
     Drain(from, message.header);  // it comes late: the exchange has ended here, and runs follow each other
-  } else if (identity.run == ended_run_[{identity.epoch, identity.stream}]) {
+  } else if (identity.run == runs.ended) {
     Refuse(from, message.header);
   } else {
-    early_[identity].emplace_back(from, std::move(message));
+    early_.Keep(from, std::move(message));
   }
 }
 
 // Fails the exchanges for which a rank waits in vain: `from` has begun a later run of the session.
 void Engine::DropOlder(int from, const Identity& identity) {
-  const uint64_t newest = newest_run_[{identity.epoch, identity.stream}][from];
+  const uint64_t newest = RunsOf(identity).newest[from];
   std::vector<std::shared_ptr<Exchange>> waiting;
   for (const auto& [other, exchange] : exchanges_) {
     const bool is_of_stream = other.epoch == identity.epoch && other.stream == identity.stream;
@@ -359,21 +277,13 @@ void Engine::DropOlder(int from, const Identity& identity) {
 // Drops what `from` has sent for runs that it has left: no exchange of them can succeed. Why they ended is kept for the
 // next run of this rank.
 void Engine::DropEarly(int from, const Identity& identity) {
-  const uint64_t next_run = newest_run_[{identity.epoch, identity.stream}][rank_] + 1;
-  for (auto entry = early_.begin(); entry != early_.end();) {
-    auto& [early, messages] = *entry;
-    if (IsOlder(early, identity)) {
-      const bool is_next = early.run <= next_run;
-      const auto is_dropped = [this, from, is_next](const std::pair<int, Received>& one) {
-        const Header& header = one.second.header;
-        if (one.first != from || (is_next && header.content.kind == Kind::kAbort)) return false;
-        Drain(from, header);
-        return true;
-      };
-      messages.erase(std::remove_if(messages.begin(), messages.end(), is_dropped), messages.end());
-    }
-    entry = messages.empty() ? early_.erase(entry) : std::next(entry);
-  }
+  const uint64_t next_run = RunsOf(identity).newest[rank_] + 1;
+  const auto is_dropped = [&identity, from, next_run](int sender, const Header& header) {
+    if (sender != from || !IsOfEarlierRun(header.identity, identity)) return false;
+    const bool is_needed = header.content.kind == Kind::kAbort && header.identity.run <= next_run;
+    return !is_needed;
+  };
+  for (const auto& [sender, message] : early_.TakeIf(is_dropped)) Drain(sender, message.header);
 }
 
 void Engine::DeliverTo(std::shared_ptr<Exchange> exchange, int from, Received message) {
@@ -459,18 +369,10 @@ void Engine::Drain(int from, const Header& header) {
 // Answers the ranks that wait for an exchange which a run of this rank has left out: it failed before, or was cancelled.
 // Otherwise these ranks would wait until this rank begins its next run.
 void Engine::RefuseEarly(const Identity& ended) {
-  uint64_t& newest = ended_run_[{ended.epoch, ended.stream}];
+  uint64_t& newest = RunsOf(ended).ended;
   newest = std::max(newest, ended.run);
-  for (auto entry = early_.begin(); entry != early_.end();) {
-    const Identity& early = entry->first;
-    const bool is_of_run = early.epoch == ended.epoch && early.stream == ended.stream && early.run == ended.run;
-    if (!is_of_run) {
-      ++entry;
-      continue;
-    }
-    for (auto& [from, message] : entry->second) Refuse(from, message.header);
-    entry = early_.erase(entry);
-  }
+  const auto is_of_run = [&ended](int, const Header& header) { return IsOfSameRun(header.identity, ended); };
+  for (const auto& [from, message] : early_.TakeIf(is_of_run)) Refuse(from, message.header);
 }
 
 void Engine::Refuse(int from, const Header& header) {
@@ -480,9 +382,9 @@ void Engine::Refuse(int from, const Header& header) {
 }
 
 // If another rank has ended the run of this one, that rank is named, and not this one.
-std::string Engine::WhyLeftOut(const Identity& identity) const {
-  const auto failed = failed_run_.find({identity.epoch, identity.stream});
-  if (failed != failed_run_.end() && failed->second.run == identity.run) return failed->second.why;
+std::string Engine::WhyLeftOut(const Identity& identity) {
+  const FailedRun& failed = RunsOf(identity).failed;
+  if (failed.run == identity.run) return failed.why;
   return "rank " + std::to_string(rank_) + " has ended its session.run without it";
 }
 
@@ -515,7 +417,7 @@ void Engine::Fail(std::shared_ptr<Exchange> exchange, const std::string& why, bo
   exchange->is_finished = true;  // its transfers end later, and keep their memory alive until then
   const Identity& identity = exchange->identity();
   exchanges_.erase(identity);
-  FailedRun& failed = failed_run_[{identity.epoch, identity.stream}];
+  FailedRun& failed = RunsOf(identity).failed;
   if (identity.run > failed.run) failed = {identity.run, why};  // the first reason is the cause
   if (tell_others) TellOthers(identity, Kind::kAbort, why);
   for (const auto& [from, header] : exchange->Untaken()) Drain(from, header);

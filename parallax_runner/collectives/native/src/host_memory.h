@@ -8,9 +8,9 @@
 
 namespace parallax {
 
-// Returns `bytes` of zeros that all ranks of `on_host` share until the last of them ends, or null on all of them if they
-// cannot share memory. All of them call this together. The memory has no name, so nothing stays behind when they are
-// killed.
+// Returns `bytes` of zeros that all ranks of `on_host` share until the last of them ends, or null on all of them if
+// they cannot share memory. All of them call this together. The memory has no name, so nothing stays behind when they
+// are killed.
 void* ShareMemory(MPI_Comm on_host, size_t bytes);
 
 }  // namespace parallax

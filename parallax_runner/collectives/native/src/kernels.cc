@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine.h"
-#include "exchanges.h"
+#include "op_exchanges.h"
 #include "sums.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -96,8 +96,9 @@ class ExchangeOp : public AsyncOpKernel {
 
   Identity Next(OpKernelContext* context) const {
     const tensorflow::FrameAndIter place = context->frame_iter();
-    return Engine::Instance().Next(context->session_handle(), context->step_id(), stream_fingerprint_, key_fingerprint_,
-                                   place.frame_id, place.iter_id);
+    Identities& identities = Engine::Instance().identities();
+    return identities.Next(context->session_handle(), context->step_id(), stream_fingerprint_, key_fingerprint_,
+                           place.frame_id, place.iter_id);
   }
   const std::string& key() const { return key_; }
 

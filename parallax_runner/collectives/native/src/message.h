@@ -24,6 +24,16 @@ struct Identity {
   bool operator==(const Identity& other) const { return AsTuple() == other.AsTuple(); }
 };
 
+// Returns whether both are of one stream of a session, and `one` is of an earlier run.
+inline bool IsOfEarlierRun(const Identity& one, const Identity& other) {
+  return one.epoch == other.epoch && one.stream == other.stream && one.run < other.run;
+}
+
+// Returns whether both are of one run.
+inline bool IsOfSameRun(const Identity& one, const Identity& other) {
+  return one.epoch == other.epoch && one.stream == other.stream && one.run == other.run;
+}
+
 enum class Kind : uint16_t { kSum, kGather, kAllToAll, kBroadcast, kAbort, kLeaving };
 
 // What both sides of a message must agree about.

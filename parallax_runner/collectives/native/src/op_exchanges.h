@@ -1,6 +1,6 @@
 // The exchanges between ranks, each with the op that waits for it.
-#ifndef PARALLAX_RUNNER_EXCHANGES_H_
-#define PARALLAX_RUNNER_EXCHANGES_H_
+#ifndef PARALLAX_RUNNER_OP_EXCHANGES_H_
+#define PARALLAX_RUNNER_OP_EXCHANGES_H_
 
 #include <memory>
 #include <optional>
@@ -123,4 +123,4 @@ class BroadcastExchange : public OpExchange {
 
 }  // namespace parallax
 
-#endif  // PARALLAX_RUNNER_EXCHANGES_H_
+#endif  // PARALLAX_RUNNER_OP_EXCHANGES_H_

@@ -1,4 +1,4 @@
-#include "exchanges.h"
+#include "op_exchanges.h"
 
 #include <algorithm>
 #include <cstring>
