@@ -137,14 +137,14 @@ def waiting(rank: int, _size: int) -> dict[str, Any]:
             sleeps = 0
             for _ in range(times):
                 session.run(tensor)  # all ranks are here
-                sleeps_before = _sleeps_of_thread("exchanges")
+                sleeps_before = native_ops().sleeps()
                 cpu_before, started = _cpu_secs_of_thread("exchanges"), time.monotonic()
                 if rank == 0:
                     time.sleep(late_secs)
                 session.run(tensor)
                 waited_secs += time.monotonic() - started
                 cpu_secs += _cpu_secs_of_thread("exchanges") - cpu_before
-                sleeps += _sleeps_of_thread("exchanges") - sleeps_before
+                sleeps += native_ops().sleeps() - sleeps_before
             found[name] = {"cpu_secs": cpu_secs, "secs": waited_secs, "sleeps": sleeps}
         return found
 
@@ -154,22 +154,15 @@ def idle(_rank: int, _size: int) -> dict[str, Any]:
     on other work of the machine."""
     while native_ops().transfers() > 0:
         time.sleep(LATE_SECS)
-    before, started = _sleeps_of_thread("exchanges"), time.monotonic()
+    before, started = native_ops().sleeps(), time.monotonic()
     time.sleep(IDLE_SECS)
-    return {"sleeps": _sleeps_of_thread("exchanges") - before, "secs": time.monotonic() - started}
+    return {"sleeps": native_ops().sleeps() - before, "secs": time.monotonic() - started}
 
 
 def _cpu_secs_of_thread(name: str) -> float:
     """Returns the CPU time that a thread of this process has used."""
     clock = (~int(_thread(name).name) << 3) | 6  # the clock of its CPU time, as in Linux's CPUCLOCK_PERTHREAD
     return time.clock_gettime(clock)
-
-
-def _sleeps_of_thread(name: str) -> int:
-    """Returns how often a thread of this process has stopped to sleep, or to wait for a lock."""
-    lines = (_thread(name) / "status").read_text().splitlines()
-    values = dict(line.split(":", 1) for line in lines)
-    return int(values["voluntary_ctxt_switches"])
 
 
 def _thread(name: str) -> Path:

@@ -41,6 +41,7 @@ class NativeOps(BackendOps):
         self._ops, self._library = ops, library
         self.row_kernels = NativeRowKernels(ops)
         self._library.parallax_join.restype = ctypes.c_char_p
+        self._library.parallax_sleeps.restype = ctypes.c_int64
 
     def join(self, *, lengths_vary: bool, may_fuse: bool) -> tuple[int, int]:
         """Joins the other ranks, and returns (rank, size). No message is fused with others, so the arguments change
@@ -82,6 +83,10 @@ class NativeOps(BackendOps):
     def early(self) -> int:
         """Returns how many messages have come for exchanges that this process has not begun."""
         return int(self._library.parallax_early())
+
+    def sleeps(self) -> int:
+        """Returns how often the thread of the exchanges has slept. Each sleep takes CPU time."""
+        return int(self._library.parallax_sleeps())
 
     def awaited(self) -> Awaited:
         """Returns the ranks from which nothing has come for exchanges that this process began 5 s ago."""

@@ -133,6 +133,7 @@ void Engine::Run() {
       if (leaves_) break;
       if (!is_busy) awaited_ = Awaited();
     }
+    sleeps_ += 1;
     if (!is_busy) {
       bells_.SleepUnlessRung(rings, kIdlePause, Doorbells::Listens::kToThisRank);
     } else if (bells_.SleepUnlessRung(rings, pause, Doorbells::Listens::kToAllRanks)) {

@@ -50,6 +50,8 @@ class Engine {
   int transfers() const { return transfers_under_way_.load(); }
   // Returns how many messages have come for exchanges that this rank has not posted.
   int early() const { return early_messages_.load(); }
+  // Returns how often the thread has slept.
+  int64_t sleeps() const { return sleeps_.load(); }
   // Returns what has not come for the exchanges that this rank posted 5 s ago.
   Awaited AwaitedNow();
 
@@ -111,6 +113,7 @@ class Engine {
 
   std::atomic<bool> is_joined_{false};
   std::atomic<int> transfers_under_way_{0}, early_messages_{0};
+  std::atomic<int64_t> sleeps_{0};
   bool has_threads_ = false;
   bool must_finalize_ = false;
   int rank_ = 0, size_ = 1, local_rank_ = 0;

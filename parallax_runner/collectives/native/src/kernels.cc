@@ -349,6 +349,7 @@ int parallax_awaited(int* ranks, char* exchange, int exchange_bytes) {
   std::snprintf(exchange, exchange_bytes, "%s", awaited.exchange.c_str());
   return static_cast<int>(awaited.ranks.size());
 }
+int64_t parallax_sleeps() { return parallax::Engine::Instance().sleeps(); }
 int parallax_early() { return parallax::Engine::Instance().early(); }
 int parallax_local_rank() { return parallax::Engine::Instance().local_rank(); }
 }
