@@ -1,4 +1,5 @@
-"""What the native exchanges do, on one rank: `native_script.py FOLDER`. Writes the results to rank_RANK.json."""
+"""What the native exchanges do, on one rank: `native_script.py FOLDER [CASE…]`. Writes the results of these cases, or
+of all, to rank_RANK.json."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import itertools
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,16 @@ def values_of(size: int, rank: int, length: int, dtype: str) -> np.ndarray:
     drawn = np.random.default_rng([size, rank, length]).normal(size=length) * 10.0 ** (rank * 2)
     is_whole = "int" in dtype
     return (np.abs(drawn) % 50 if is_whole else drawn).astype(tf.as_dtype(dtype).as_numpy_dtype)
+
+
+def sums_in_rank_order(size: int, length: int, dtype: str) -> np.ndarray:
+    """Returns the sum of all ranks' values. float16 and bfloat16 are added as float32 and rounded once."""
+    given = tf.as_dtype(dtype).as_numpy_dtype
+    wide = np.float32 if dtype in ("float16", "bfloat16") else given
+    total = values_of(size, 0, length, dtype).astype(wide)
+    for rank in range(1, size):
+        total = total + values_of(size, rank, length, dtype).astype(wide)
+    return total.astype(given)
 
 
 def sums(rank: int, size: int) -> dict[str, Any]:
@@ -229,8 +241,8 @@ def _meet(folder: Path, rank: int, size: int) -> None:
         time.sleep(LATE_SECS)
 
 
-def main(folder: Path) -> None:
-    """Runs all cases."""
+def main(folder: Path, names: Sequence[str]) -> None:
+    """Runs the cases of these names, or all."""
     choose(BACKENDS["native"])
     with tf.Graph().as_default(), tf.Session() as session:
         early = ops.sum_of_one(tf.ones([1]), name="early")
@@ -242,6 +254,8 @@ def main(folder: Path) -> None:
     rank, size = ops.join()
     found: dict[str, Any] = {"early": said}
     for case in CASES:
+        if names and case.__name__ not in names:
+            continue
         found[case.__name__] = case(rank, size)
         _meet(folder / f"after_{case.__name__}", rank, size)
     found["without_the_last"] = _without_the_last(rank, size)
@@ -250,4 +264,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     tf.disable_eager_execution()
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

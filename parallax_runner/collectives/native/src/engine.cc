@@ -15,11 +15,13 @@ constexpr int kFirstPayloadTag = 2;
 constexpr int kPayloadTags = 20000;  // MPI guarantees tags up to 32767
 constexpr auto kShortestPause = std::chrono::microseconds(10);
 constexpr auto kLongestPause = std::chrono::microseconds(100);
-constexpr auto kLongWait = std::chrono::milliseconds(20);  // after this time, pauses may be longer
-constexpr auto kLongestPauseOfLongWait = std::chrono::microseconds(2000);
-// If all ranks can ring this rank's bell. Pauses still end, because MPI rings no bell between the parts of a message.
-constexpr auto kLongWaitWithBells = std::chrono::milliseconds(1);
-constexpr auto kLongestPauseWithBells = std::chrono::microseconds(10000);
+// After this time without progress, pauses may be longer. They then listen to all ranks. Pauses still end, because MPI
+// rings no bell between the parts of a message.
+constexpr auto kLongWait = std::chrono::milliseconds(1);
+constexpr auto kLongestPauseOfLongWait = std::chrono::microseconds(10000);
+// The same, if some ranks cannot ring.
+constexpr auto kLongWaitWithoutBells = std::chrono::milliseconds(20);
+constexpr auto kLongestPauseWithoutBells = std::chrono::microseconds(2000);
 // How often a rank without exchanges looks for messages. Other ranks may wait for an exchange that it has left out.
 constexpr auto kIdlePause = std::chrono::milliseconds(100);
 constexpr auto kAwaitedAfter = std::chrono::seconds(5);  // train.stall_timeout_secs is at least 10 s
@@ -55,8 +57,9 @@ std::string Engine::Join() {
   MPI_Comm on_host;
   MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &on_host);
   MPI_Comm_rank(on_host, &local_rank_);
-  bells_.Connect(comm_, on_host);
+  const bool has_bell = bells_.Connect(comm_, on_host);
   MPI_Comm_free(&on_host);
+  if (!has_bell) return "this process cannot open a pipe: too many files are open";
   transfers_.Connect(comm_, size_);
   next_tag_.assign(size_, 0);
   has_left_.assign(size_, false);
@@ -123,6 +126,7 @@ void Engine::Run() {
       next_report = Clock::now() + std::chrono::seconds(1);
     }
     if (is_progress) {
+      bells_.Came();
       last_progress = Clock::now();
       pause = kShortestPause;
       continue;
@@ -135,13 +139,17 @@ void Engine::Run() {
     }
     sleeps_ += 1;
     if (!is_busy) {
-      bells_.SleepUnlessRung(rings, kIdlePause, Doorbells::Listens::kToThisRank);
-    } else if (bells_.SleepUnlessRung(rings, pause, Doorbells::Listens::kToAllRanks)) {
+      bells_.SleepUnlessRung(rings, kIdlePause, Listens::kToThisRank);
+      continue;
+    }
+    const Listens listens = pause > kLongestPause ? Listens::kToAllRanks : Listens::kToHost;
+    if (bells_.SleepUnlessRung(rings, pause, listens)) {
       last_progress = Clock::now();
       pause = kShortestPause;
-    } else {
-      pause = std::min(pause * 2, LongestPause(Clock::now() - last_progress));
+      continue;
     }
+    pause = std::min(pause * 2, LongestPause(Clock::now() - last_progress));
+    if (pause > kLongestPause) bells_.ForgetSockets();  // what has come so far is taken before the pause
   }
   FailAll("rank " + std::to_string(rank_) + " has ended");
   TellOthers(Identity(), Kind::kLeaving, "");
@@ -156,8 +164,8 @@ void Engine::Run() {
 
 // Returns how long the thread may sleep although something is under way. `wait` is the time without progress.
 std::chrono::microseconds Engine::LongestPause(Clock::duration wait) const {
-  if (bells_.AllRanksRing()) return wait > kLongWaitWithBells ? kLongestPauseWithBells : kLongestPause;
-  return wait > kLongWait ? kLongestPauseOfLongWait : kLongestPause;
+  if (bells_.AllRanksRing()) return wait > kLongWait ? kLongestPauseOfLongWait : kLongestPause;
+  return wait > kLongWaitWithoutBells ? kLongestPauseWithoutBells : kLongestPause;
 }
 
 void Engine::CountWaiting() {
