@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from parallax_runner.checkpoints.delta_files import delta_path
 from parallax_runner.checkpoints.origin import FOLDER, ORIGIN
-from parallax_runner.errors import CheckpointError
+from parallax_runner.checkpoints.start import RESUME
+from parallax_runner.errors import CheckpointError, Setting
 from parallax_runner.files.plain import remove
 from parallax_runner.files.whole import write_whole
 
@@ -35,7 +36,9 @@ def checkpoint_of(base: Path, delta: Delta, run_dir: Path) -> Path:
         except OSError as error:
             newer = whole_delta(base)
             if newer is None or newer == delta:
-                raise CheckpointError(f"{base} and {delta_path(base).name} cannot be read: {error}") from error
+                raise CheckpointError(f"{delta_path(base).name} cannot be applied: {error}").about(
+                    Setting.of(RESUME, base), remedy=f"use the checkpoint without its delta: {RESUME}={base}"
+                ) from error
             delta = newer
             continue
         write_whole(folder / ORIGIN, json.dumps({"path": str(delta_path(base).absolute().with_suffix(""))}) + "\n")

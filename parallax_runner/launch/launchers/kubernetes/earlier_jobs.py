@@ -87,6 +87,7 @@ def _wait_until_gone(api: Api, kind: str, name: str, deadline_secs: float) -> No
     while api.read(kind, name) is not None:
         if time.monotonic() > deadline_secs:
             raise LaunchError(f"the earlier {kind} {name} still exists {GONE_SECS:g} s after it was deleted").about(
-                Setting("cluster", "kubernetes")
+                Setting("cluster", "kubernetes"),
+                remedy=f"see what holds it: kubectl describe {kind.lower()} {name} --namespace={api.namespace}",
             )
         time.sleep(POLL_SECS)
