@@ -115,9 +115,9 @@ void Engine::Run() {
   auto next_report = Clock::now() + std::chrono::seconds(1);
   while (true) {
     const uint32_t rings = bells_.Rings();
-    bool is_progress = TakeCommands();
-    is_progress |= TakeMessages();
-    is_progress |= transfers_.Test();
+    const bool is_asked = TakeCommands();
+    bool has_come = TakeMessages();
+    has_come |= transfers_.Test();
     bells_.RingThoseDue();
     CountWaiting();
     const bool is_busy = !exchanges_.empty() || transfers_.Count() > 0;
@@ -125,8 +125,8 @@ void Engine::Run() {
       ReportWaiting();
       next_report = Clock::now() + std::chrono::seconds(1);
     }
-    if (is_progress) {
-      bells_.Came();
+    if (has_come) bells_.Came();
+    if (is_asked || has_come) {
       last_progress = Clock::now();
       pause = kShortestPause;
       continue;
