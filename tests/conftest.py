@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -24,6 +25,9 @@ SLEEPS_WHILE_IT_WAITS = {
     "OMPI_MCA_threads_pthreads_nanosleep_time": "500000",
 }
 os.environ.update(SLEEPS_WHILE_IT_WAITS)
+# A shell starts commands in its background with SIGINT ignored, which scripts under test would inherit.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # The node ids of all collected tests, also of those that the tier leaves out.
