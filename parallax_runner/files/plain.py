@@ -12,13 +12,17 @@ from typing import Any
 from parallax_runner.files.regular import open_regular
 
 MOST_TEXT_BYTES = 64 << 20
+BLOCK_BYTES = 1 << 20
 
 
 def read_text(path: Path) -> str:
     """Reads a text file. Raises OSError if `path` is not a readable file, and ValueError if the file is too large or
     not UTF-8."""
+    content = bytearray()
     with open_regular(path) as file:
-        content = file.read(MOST_TEXT_BYTES + 1)
+        # `read` first allocates as many bytes as it may return, which a limit of the address space can forbid.
+        while len(content) <= MOST_TEXT_BYTES and (block := file.read(BLOCK_BYTES)):
+            content += block
     if len(content) > MOST_TEXT_BYTES:
         raise ValueError(f"it is larger than {MOST_TEXT_BYTES} bytes")
     return content.decode("utf-8")

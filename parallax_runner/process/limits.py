@@ -15,9 +15,8 @@ THREADS_OF_A_PROCESS = 100
 
 @dataclass(frozen=True)
 class _Limit:
-    """A limit. `option` is its option of `ulimit`. `phrases` are parts of the messages of Python, the C library and
-    TensorFlow if the limit is reached. `unit_bytes` is the size of the unit in which
-    `ulimit` shows it."""
+    """A limit. `option` is its option of `ulimit`. `phrases` are parts of the messages of Python, the C library, the
+    compiler and TensorFlow if the limit is reached. `unit_bytes` is the size of the unit in which `ulimit` shows it."""
 
     option: str
     number: int
@@ -73,9 +72,14 @@ _LIMITS = (
     _PROCESSES,
     _ADDRESSES,
     _Limit(
-        "-f", resource.RLIMIT_FSIZE, "size of a file", ("File too large", "SIGXFSZ", " requested and "), " KiB", 1024
+        "-f",
+        resource.RLIMIT_FSIZE,
+        "size of a file",
+        ("File too large", "File size limit exceeded", "SIGXFSZ", " requested and "),
+        " KiB",
+        1024,
     ),
-    _Limit("-t", resource.RLIMIT_CPU, "processor time of a process", ("SIGXCPU",), " s"),
+    _Limit("-t", resource.RLIMIT_CPU, "processor time of a process", ("CPU time limit exceeded", "SIGXCPU"), " s"),
 )
 
 

@@ -24,6 +24,7 @@ from parallax_runner.collectives.native.compilation import (
 from parallax_runner.errors import CollectiveError
 from parallax_runner.files.cache import cache_root
 from parallax_runner.files.locks import locked
+from parallax_runner.process.limits import with_limit
 from parallax_runner.process.stage_times import stage
 
 PACKAGED = Path(__file__).parent
@@ -135,7 +136,8 @@ def _compile(made: Path) -> None:
     try:
         compile_library(made, compiler=compiler, tensorflow=tensorflow, mpi=mpi, rpath=str(mpi / "lib"))
     except CompileError as error:
-        raise CollectiveError(f"the native exchanges cannot be compiled: {error}").about(remedy=HOROVOD) from error
+        reason = with_limit(str(error))
+        raise CollectiveError(f"the native exchanges cannot be compiled: {reason}").about(remedy=HOROVOD) from error
 
 
 def _mpi_prefix() -> Path | None:

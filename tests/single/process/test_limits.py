@@ -49,6 +49,8 @@ def all_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         (OSError(12, "Cannot allocate memory"), "at most 2 KiB (ulimit -v)"),
         (ImportError("x.so: failed to map segment from shared object"), "at most 2 KiB (ulimit -v)"),
         (OSError(27, "File too large"), "at most 2 KiB (ulimit -f)"),
+        (RuntimeError("File size limit exceeded signal terminated program cc1plus"), "at most 2 KiB (ulimit -f)"),
+        (RuntimeError("CPU time limit exceeded signal terminated program cc1plus"), "at most 2048 s (ulimit -t)"),
     ],
 )
 def test_each_limit(error: Exception, named: str, all_limited: None) -> None:

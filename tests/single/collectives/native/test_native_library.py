@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,17 @@ from parallax_runner.collectives.native.compilation import (
     tensorflow_version,
 )
 from parallax_runner.errors import CollectiveError
+
+COMPILES = """
+import sys
+from parallax_runner.collectives.native.library import library
+from parallax_runner.errors import CollectiveError
+from parallax_runner.process.exit_status import tell
+try:
+    library()
+except CollectiveError as error:
+    sys.exit(tell(error))
+"""
 
 
 @pytest.fixture
@@ -100,6 +112,15 @@ def test_what_the_compiler_says_is_told_and_nothing_stays(
     monkeypatch.setenv("CXX", str(fails))
     with pytest.raises(CollectiveError, match=r"out of luck; use comm.backend=horovod"):
         made.library()
+    assert not list(empty_cache.rglob("*.so"))
+
+
+def test_a_limit_that_ends_the_compiler_is_named(empty_cache: Path) -> None:
+    command = f"ulimit -f 16; exec {sys.executable} -c '{COMPILES}'"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert "cannot be compiled: " in done.stderr
+    assert "size of a file: at most 16 KiB (ulimit -f); raise this limit; use comm.backend=horovod" in done.stderr
     assert not list(empty_cache.rglob("*.so"))
 
 
