@@ -29,7 +29,8 @@ from tests.parallel.native_launch import ROOT, SCRIPT
 
 HOSTS, RANKS_OF_HOST = 2, 2
 RANKS = HOSTS * RANKS_OF_HOST
-CASES = ("sums", "in_pieces", "waiting", "idle")
+# The second time, a rank knows whether sockets tell what comes.
+CASES = ("sums", "in_pieces", "waiting", "waiting", "idle")
 WITHOUT_SOCKETS = Path(__file__).with_name("no_socket_folder.c")
 END_SECS = 120
 

@@ -253,11 +253,10 @@ def main(folder: Path, names: Sequence[str]) -> None:
             said = f"{type(error).__name__}: {error}"
     rank, size = ops.join()
     found: dict[str, Any] = {"early": said}
-    for case in CASES:
-        if names and case.__name__ not in names:
-            continue
+    chosen = [case for name in names for case in CASES if case.__name__ == name] or CASES
+    for number, case in enumerate(chosen):
         found[case.__name__] = case(rank, size)
-        _meet(folder / f"after_{case.__name__}", rank, size)
+        _meet(folder / f"after_{number}_{case.__name__}", rank, size)
     found["without_the_last"] = _without_the_last(rank, size)
     (folder / f"rank_{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 

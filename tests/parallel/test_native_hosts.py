@@ -58,8 +58,9 @@ def test_a_rank_that_waits_for_another_host_leaves_its_core_to_others(folder: Pa
 
 
 def test_a_rank_that_sees_no_sockets_looks_for_messages(folder: Path) -> None:
-    """Otherwise each message from another host could come 10 ms late."""
-    for rank in results(folder / "no_sockets")[1:]:
+    """Otherwise each message from another host could come 10 ms late. Rank 0, which is late, wakes the rank of its own
+    host by a bell."""
+    for rank in results(folder / "no_sockets")[native_hosts.RANKS_OF_HOST :]:
         found = rank["waiting"]["long"]
         assert found["sleeps"] > LEAST_SLEEPS_PER_SEC * found["secs"]
 
